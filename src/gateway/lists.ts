@@ -11,8 +11,12 @@ import type { Notification } from "./notification.js";
 export interface OpenList {
   /** Name of the list in NOTIFY and in the registry. */
   readonly reader: string;
-  /** @throws AppError `notfound` if the user has no such list, `unavailable` while nobody knows that */
-  check(): Promise<void>;
+  /**
+   * Resolves if the user has the list. Uses an answer of the users service of at most `maxAgeMs` ago; 0: one of now.
+   *
+   * @throws AppError `notfound` if the user has no such list, `unavailable` while nobody knows that
+   */
+  check(maxAgeMs: number): Promise<void>;
   /** Resolves to true if the owner sees a drop with this byline, as text. @throws as {@link check} */
   shows(by: string, notification: Notification): Promise<boolean>;
 }
@@ -65,7 +69,13 @@ export function createOpenList(sources: ListSources | undefined) {
     };
     return {
       reader,
-      check: async () => void (await inTurn(() => readers.readNow(owned, PATIENCE_MS), owner)),
+      check: async (maxAgeMs) => {
+        const ask = (): Promise<unknown> =>
+          maxAgeMs > 0
+            ? readers.readSince(owned, performance.now() - maxAgeMs, PATIENCE_MS)
+            : readers.readNow(owned, PATIENCE_MS);
+        await inTurn(ask, owner);
+      },
       shows: async (text, { heardAt = performance.now() }) => {
         const by = bylineOf(text);
         const recently = performance.now() - LIST_READER_AGE_MS;

@@ -49,7 +49,7 @@ export function createRoutes(deps: RouteDeps): Handle {
     // Pipelined behind an answer that is not over: a stream writes to the socket itself, and so into that answer.
     if (response.socket === null) request.socket.destroy();
     else if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
-    else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
+    else if (request.method !== "GET") sendProblem(response, { status: 405 }, { ...headers, Allow: "GET" });
     else {
       const timeline = list === "" ? (name.toLowerCase() as PagedTimeline) : "list";
       const exchange = { request, response, timeline, list, headers, turn };
@@ -109,20 +109,27 @@ function refuse({ limits, log }: RouteDeps, error: unknown, { request, response,
     observeGateway.refused(status);
     return refuseForNow(response, { headers, retryMs, why: isKnown ? error.publicMessage : "the request failed" });
   }
-  sendProblem(response, status, {
+  const more = {
     ...headers,
     ...(status === 401 ? { "WWW-Authenticate": "Bearer" } : {}),
     ...(PASSING.includes(status) ? { "Retry-After": String(Math.ceil(retryMs / SECOND)) } : {}),
-  });
+  };
+  // A client that is unknown gets no reason, nor does anybody get the text of a server.
+  const hasDetail = isKnown && status !== 401 && status < 500;
+  sendProblem(response, { status, detail: hasDetail ? error.publicMessage : undefined }, more);
 }
 
 /** Statuses of refusals that are not the client's fault: a later request may succeed. */
 const PASSING = [429, 500, 503, 504];
 
-/** The answer has no detail, since the client is unknown (RFC 9457). */
-function sendProblem(response: ServerResponse, status: number, headers: Record<string, string>): void {
+/** An undefined `detail` is left out (RFC 9457). */
+function sendProblem(
+  response: ServerResponse,
+  { status, detail }: { readonly status: number; readonly detail?: string | undefined },
+  headers: Record<string, string>,
+): void {
   observeGateway.refused(status);
-  const body = JSON.stringify({ type: "about:blank", title: STATUS_CODES[status] ?? "Error", status });
+  const body = JSON.stringify({ type: "about:blank", title: STATUS_CODES[status] ?? "Error", status, detail });
   const kind = { "Content-Type": "application/problem+json; charset=utf-8", "Content-Length": Buffer.byteLength(body) };
   response.writeHead(status, { ...headers, ...kind, "Cache-Control": "no-store" });
   response.end(body);

@@ -32,6 +32,8 @@ const RECHECK_TIMEOUT_MS = SECOND;
 const TICK_MS = 100;
 /** New streams and heartbeats use an end of NOTIFY that was read at most this long ago. */
 const TAIL_AGE_MS = SECOND;
+/** A new stream of a list uses an answer of at most this age, until it is registered. */
+const LIST_AGE_MS = SECOND;
 
 interface StreamsDeps {
   readonly feed: Feed;
@@ -198,11 +200,12 @@ export class Streams {
       await this.deps.registry.endRefused(session);
       stream.refuseEnded();
     }
-    if (session instanceof Session) await session.check();
+    // A list of somebody else gets no listing.
+    if (session instanceof Session) await session.check(LIST_AGE_MS);
     await this.#announce(stream);
     stream.refuseEnded();
-    // A list that was deleted meanwhile would have a listing.
-    if (session instanceof Session) await session.check();
+    // Only a question that follows the registration finds a list that was deleted before it.
+    if (session instanceof Session) await session.check(0);
     const start = await session.prepare(request.lastEventId, tail);
     if (request.isGone()) return;
     stream.refuseEnded();

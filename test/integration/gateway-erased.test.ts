@@ -37,7 +37,12 @@ test("a stream of an erased user is gone, for browsers and others, whether it re
         "access-control-allow-origin": origin,
       });
       expect(response.headers["retry-after"]).toBeUndefined();
-      expect(JSON.parse(text)).toEqual({ type: "about:blank", title: "Gone", status: 410 });
+      expect(JSON.parse(text)).toEqual({
+        type: "about:blank",
+        title: "Gone",
+        status: 410,
+        detail: "the user is erased",
+      });
     }
   await idle(running);
   await nothingNames(EVE);

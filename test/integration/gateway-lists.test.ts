@@ -115,6 +115,45 @@ test("a renewal ends the stream of a list that was deleted, and warns of no lost
   await eventually(() => second.resets().length === 1, "the reset");
 });
 
+test("a list that is deleted while the users service is away ends its stream once the service answers", async () => {
+  const owner = new Owner();
+  const running = await owner.open();
+  const raw = await owner.watch(running);
+  owner.isAway = true;
+  const before = owner.reads;
+  await client.del(...(await client.keys("sse*")));
+  await eventually(() => owner.reads > before + 1, "the users service is asked again");
+  expect(raw.ended).toBe(false);
+  owner.isGone = true;
+  owner.isAway = false;
+  await eventually(() => raw.ended, "the end of the stream");
+  await idle(running);
+});
+
+// Invariant 11.
+test("streams of a list that are opened one after the other ask about it once each, and once a second besides", async () => {
+  const owner = new Owner();
+  const running = await owner.open({ maxConnectionsPerUser: 20 });
+  const began = Date.now();
+  for (let opened = 0; opened < 10; opened++) await owner.watch(running);
+  expect(owner.reads).toBeLessThanOrEqual(11 + (Date.now() - began) / 1_000);
+});
+
+test("the refusal of a stream of an unknown list says the reason, and that of an unknown caller does not", async () => {
+  const owner = new Owner();
+  const running = await owner.open();
+  const problemOf = async (list: string, headers: Record<string, string>) => {
+    const raw = await ask(owner.urlOf(running, list), headers);
+    await eventually(() => raw.ended, "the end of the answer");
+    return JSON.parse(raw.text) as unknown;
+  };
+  const authorization = `Bearer ${await token("bob")}`;
+  const unknown = { type: "about:blank", title: "Not Found", status: 404 };
+  expect(await problemOf("l", { authorization })).toEqual({ ...unknown, detail: "the user has no such list" });
+  expect(await problemOf(owner.list, { authorization })).toMatchObject({ status: 404, detail: expect.any(String) });
+  expect(await problemOf(owner.list, {})).toEqual({ type: "about:blank", title: "Unauthorized", status: 401 });
+});
+
 test("streams of lists and of the home count together, and a list that is unknown or gone has none", async () => {
   const owner = new Owner();
   const running = await owner.open({ maxConnectionsPerUser: 2 });

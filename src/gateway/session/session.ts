@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { backoff, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import { connectionId, isRefused, type Standings } from "../../state/index.js";
 import type { Principal } from "../auth.js";
 import type { Feed, FeedState, Follower, PartFeed } from "../feed.nats.js";
@@ -21,8 +21,9 @@ interface SessionDeps {
   readonly log: Logger;
 }
 
-/** While it is not known what the owner of a list sees, it is asked again after this. */
+/** Delay of a new question about a list after one without an answer. */
 const AGAIN_MS = SECOND;
+const AGAIN_AT_MOST_MS = 30 * SECOND;
 
 type OfUser = Pick<Principal, "user" | "issuedAt"> & { readonly list?: OpenList | undefined };
 
@@ -51,6 +52,8 @@ export class Session implements StreamSession, Follower {
   /** Counts when live notifications may have been missed, also those of other parts. */
   gaps = 0;
   #gapsLookedAt = 0;
+  /** A stream that looks for its list again ends an earlier look. */
+  #looks = 0;
   readonly #state = new SessionState();
   readonly #position: Position;
   readonly #client: StreamClient;
@@ -79,9 +82,9 @@ export class Session implements StreamSession, Follower {
     return this.#client.sent;
   }
 
-  /** @throws AppError `notfound` if the user does not have the list, `unavailable` while nobody knows that */
-  async check(): Promise<void> {
-    await this.#list?.check();
+  /** Resolves if the user has the list of the stream, or the stream is of the home. @throws as {@link OpenList.check} */
+  async check(maxAgeMs: number): Promise<void> {
+    await this.#list?.check(maxAgeMs);
   }
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
@@ -148,12 +151,28 @@ export class Session implements StreamSession, Follower {
     this.#state.on("relist");
     const { current } = this.#state;
     if (current === "catchingUp" || current === "live") this.#client.reset("registration_lost");
-    // Whoever deletes a list removes the listing of its streams.
-    const isGone = await this.#list?.check().then(
-      () => false,
-      (error: unknown) => this.#endIfGone(error),
-    );
-    return !isGone;
+    const list = await this.#lookForList();
+    if (list === "unknown") void this.#lookAgain();
+    return list !== "gone";
+  }
+
+  /** A deletion of a list removes the listing of its streams. The stream ends if its list is gone. */
+  async #lookForList(): Promise<"there" | "gone" | "unknown"> {
+    try {
+      await this.check(0);
+      return "there";
+    } catch (error) {
+      return this.#endIfGone(error) ? "gone" : "unknown";
+    }
+  }
+
+  /** The registration is not lost again, so no later renewal looks for the list. */
+  async #lookAgain(): Promise<void> {
+    const look = ++this.#looks;
+    for (let attempt = 1; this.#looks === look; attempt++) {
+      await pause(backoff(attempt, AGAIN_MS, AGAIN_AT_MOST_MS));
+      if (this.#state.current === "ended" || (await this.#lookForList()) !== "unknown") return;
+    }
   }
 
   /** Returns true for an error that tells that the list is gone. */

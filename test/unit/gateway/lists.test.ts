@@ -16,7 +16,7 @@ test("checks of all open lists at once ask for a few lists at a time, and refuse
   };
   const sources = { listReader, judgesReplies: true } as unknown as ListSources;
   const open = createOpenList(sources);
-  const checks = Array.from({ length: STREAMS }, (_, number) => open(`user-${number}`, randomUUID()).check());
+  const checks = Array.from({ length: STREAMS }, (_, number) => open(`user-${number}`, randomUUID()).check(0));
   const results = await Promise.allSettled(checks);
   const refused = results.flatMap((result) => (result.status === "rejected" ? codeOf(result.reason) : []));
   expect(counted.most).toBe(64);
