@@ -47,7 +47,7 @@ const requested = z.object({
 });
 
 export const ACTIVITY_PAYLOADS = {
-  drop_reacted: about("Somebody likes a drop of a user of this server, or does so no longer", reacted),
+  drop_reacted: about("Somebody likes a drop of a user of this server, or takes the like back", reacted),
   user_requested: about("Somebody asks to follow a user who approves followers, or the request ends", requested),
 } as const;
 

@@ -92,7 +92,7 @@ const received = z.object({
   ...source,
   drop_id: about("its URI, or an id of yours", dropId),
   user_id: about("the actor; with it the drop reaches the homes of the actor's followers, too", userId).optional(),
-  visibility: about(`${VISIBILITIES}; \`public\` where it is missing`, visibility).default("public"),
+  visibility: about(`${VISIBILITIES}; \`public\` if it is missing`, visibility).default("public"),
   created_at: about("as the other server says it", date),
   ...addressed,
   reply_to_author: about(
@@ -191,7 +191,7 @@ export const PAYLOADS = {
   drop_edited: about("A drop has another text", edited),
   ap_drop_received: about("A drop of another server has arrived by ActivityPub", received),
   user_followed: about("Somebody follows a user", edge),
-  user_unfollowed: about("Somebody follows a user no longer", edge),
+  user_unfollowed: about("Somebody unfollows a user", edge),
   user_blocked: about("A block hides each of the two users from the other", block),
   user_unblocked: about("A block ends", block),
   user_muted: about("A mute hides the target from the user", mute),

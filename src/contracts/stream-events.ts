@@ -12,22 +12,22 @@ export const NOTIFICATION_KINDS = ["FOLLOW", "FOLLOW_REQUEST", "LIKE", "REPOST",
 export type NotificationKindName = (typeof NOTIFICATION_KINDS)[number];
 
 const RESET =
-  "why the client reads its timeline again: events may be missing (`unknown_position`, `too_old`, `registration_lost`, `stream_replaced`, `relations_unknown`), or the drops of an erased user are gone (`user_erased`)";
+  "why the client has to read its timeline again: events may be missing (`unknown_position`, `too_old`, `registration_lost`, `stream_replaced`, `relations_unknown`), or the drops of an erased user are gone (`user_erased`)";
 
 /** The data of each event of a user's event stream, by the event's name. */
 export const STREAM_EVENTS = {
   new_drop: z.object({
-    drop_id: about("it is in the timeline", drop_id),
+    drop_id: about("the drop that is in the timeline", drop_id),
     created_at,
     repost_of: about("the drop is a repost: the original", drop_id).optional(),
   }),
   drop_deleted: z.object({
-    drop_id: about("it is in the timeline no longer; nothing happens if the client does not show it", drop_id),
+    drop_id: about("the drop that has left the timeline; the client may not have it", drop_id),
   }),
   drop_edited: z.object({
     drop_id,
     revision: about(
-      "of many edits at once only the newest are told, perhaps not in their order: the highest one counts",
+      "the highest one counts: of many edits at once only the newest are sent, perhaps not in their order",
       z.int().min(1),
     ),
   }),
@@ -43,11 +43,11 @@ export const STREAM_EVENTS = {
     type: z.enum(ANALYSIS_TYPES),
     status_url: z.string().meta({ format: "uri-reference", description: "path of the results" }),
   }),
-  analysis_failed: z.object({ analysis_id, error_code: about("no attempt follows", z.string()) }),
+  analysis_failed: z.object({ analysis_id, error_code: about("why it failed for good", z.string()) }),
   xp_earned: z.object({
-    event_id: about("of the analysis that is rewarded", z.uuid()),
-    amount: z.number(),
-    total: about("with this reward", z.number()),
+    event_id: about("the event of the analysis that is rewarded", z.uuid()),
+    amount: about("XP of this reward", z.number()),
+    total: about("XP of the user, this reward included", z.number()),
   }),
   notification: z.object({
     id: about("as in `ListNotifications`; a later one is greater", z.string()),
