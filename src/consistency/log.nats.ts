@@ -40,7 +40,9 @@ export class EventLog {
 
   /**
    * Resolves to the time of the last drop or deletion, or of the last follow or unfollow, whichever is older: an outbox
-   * may publish those of one kind, even while no bridge runs.
+   * may publish those of one kind, even while no bridge runs. If the log never had an event, it is the creation of a log
+   * that is older than this process: an earlier bridge may have ended before it stored the first ones. A younger log has
+   * missed nothing.
    */
   readonly readLastAdmission = async (): Promise<number | undefined> => {
     const { streams } = await managerOf(this.nats);
@@ -49,8 +51,10 @@ export class EventLog {
     const last = await Promise.all(["drops.*", GRAPH_SUBJECTS].map(lastOf));
     const times = last.flatMap((message) => message?.time.getTime() ?? []);
     if (times.length > 0) return Math.min(...times);
-    const { state } = await streams.info(STREAM.drops);
-    return state.last_seq > 0 ? Date.parse(state.last_ts) : undefined;
+    const { state, created } = await streams.info(STREAM.drops);
+    if (state.last_seq > 0) return Date.parse(state.last_ts);
+    const createdAt = Date.parse(created);
+    return createdAt < sharedNow() - performance.now() ? createdAt : undefined;
   };
 
   readonly readLogState = (): Promise<LogState> =>

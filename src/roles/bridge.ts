@@ -34,7 +34,6 @@ export async function startBridgeRole({ config, connections, exportsTraces, log 
     exportsTraces,
     log,
   });
-  // An empty log has missed nothing.
   if (last !== undefined) requests.request(last, "start");
   return {
     notReady: bridge.notReady,

@@ -172,3 +172,11 @@ test("a stream that was deleted and declared again has another creation time", a
   await bench.manager.streams.add(config);
   expect((await read()).fanout).not.toBe(before.fanout);
 });
+
+test("a log that is younger than its process, and never had an event, has missed nothing", async () => {
+  const { manager, connection } = bench;
+  const { config } = await manager.streams.info("DROPS");
+  await manager.streams.delete("DROPS");
+  await manager.streams.add(config);
+  expect(await new EventLog(connection).readLastAdmission()).toBeUndefined();
+});
