@@ -29,6 +29,13 @@ test.each(streams)("nats/streams/%s is bounded by age, bytes or messages", (_fil
   expect(bounds).not.toEqual([]);
 });
 
+test("the procedures name the room that all streams together reserve in JetStream", () => {
+  const bytes = streams.reduce((sum, [, declared]) => sum + Math.max(0, limit(declared, "max_bytes")), 0);
+  expect(readFileSync("docs/procedures.md", "utf8")).toContain(
+    `reserves: ${(bytes / 2 ** 30).toFixed(1)} GiB together`,
+  );
+});
+
 // Invariant 11.
 test.each(consumers)("nats/consumers/%s acks each message, and bounds what is handed out", (_file, declared) => {
   expect(declared["ack_policy"]).toBe("explicit");
