@@ -56,10 +56,9 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
 /**
  * Returns a function that makes the change of an author's state for all followers. Every step may be repeated.
  *
- * - `promoting`, `tiering`: the author's timeline, which may be left from earlier, is removed. A read of a pulled
- * author
- * rebuilds it, with the drops that were only pushed. Then the author is added to the followers' sets of pulled authors,
- * and unknown sets of listeners are filled, so that the first drop need not wait for that.
+ * - `promoting`, `tiering`: an old timeline of the author is removed. A read of a pulled author rebuilds it, with the
+ * drops that were only pushed. Then the author is added to the followers' sets of pulled authors, and unknown sets of
+ * listeners are filled, so that the first drop need not wait for that.
  * - `demoting`, `lowering`: the author's drops are added to homes, as after a follow. A rebuild of a home reads all
  * followed authors.
  * - `leaving`: the author is removed from the sets. Until then a demoted author's timeline stays merged.

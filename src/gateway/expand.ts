@@ -6,7 +6,7 @@ import { SECOND } from "../kernel/time.js";
 import type { ReadShownDrops } from "../upstreams/shown-drops.js";
 import { observeGateway } from "./observe.js";
 
-/** A page waits at most this long for its drops, those of pages before it included. */
+/** Maximum time that a page waits for its drops, the time for pages before it included. */
 const DROPS_MS = 5 * SECOND;
 /** Pages of a process whose drops are read at a time; those of one user take at most half of the places. */
 const AT_ONCE = 16;

@@ -16,11 +16,11 @@ import { observeGateway } from "./observe.js";
 
 interface KeysOptions {
   readonly url: string;
-  /** Keys stay valid for so long after the server last returned them. */
+  /** Time for which keys stay valid after the server last returned them. */
   readonly maxAgeMs?: number;
   readonly log: Logger;
   readonly refreshMs?: number;
-  /** Two requests to the key server begin at least so far apart, whoever needs the keys. */
+  /** Minimum time between the beginnings of two requests to the key server. */
   readonly leastMs?: number;
   readonly now?: Clock;
 }
@@ -91,7 +91,7 @@ export function followKeys(options: KeysOptions) {
     everyMs: refreshMs,
     jitter: true,
     backoffCapMs: 30 * SECOND,
-    // A request that is under way when the process stops is not waited for.
+    // A process that stops does not wait for a request under way.
     closeMs: SECOND / 10,
   });
   return {

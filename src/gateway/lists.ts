@@ -24,7 +24,7 @@ export interface OpenList {
 export interface ListSources {
   readonly listReader: Upstreams["listReader"];
   readonly readHidden: (user: string) => Promise<HiddenUsers>;
-  /** True: replies to those who are no members are left out. */
+  /** True: replies to people who are neither members nor the owner are left out. */
   readonly judgesReplies: boolean;
 }
 
@@ -33,14 +33,14 @@ const PATIENCE_MS = 5 * SECOND;
 const CHECKS = {
   atOnce: 64,
   waiting: 10_000,
-  refusal: () => new AppError("unavailable", "too many lists are checked"),
+  refusal: () => new AppError("unavailable", "too many checks of lists are waiting"),
 };
 
 export const noList = () => new AppError("notfound", "the user has no such list");
 
 /**
- * Returns a function that opens a list. Fan-out tells a list of all drops of its members; what its owner sees of them is
- * judged here, by the members, follows and hidden users of now, as pages judge it.
+ * Returns a function that opens a list. Fan-out tells a list of all drops of its members. The stream leaves out drops that
+ * the owner may not see, by the current members, follows and hidden users, as pages do.
  *
  * @throws AppError `notfound` for what names no list, or if no users service is configured
  */
@@ -81,7 +81,7 @@ export function createOpenList(sources: ListSources | undefined) {
         const recently = performance.now() - LIST_READER_AGE_MS;
         const sees = async ({ judgeAll }: NonNullable<typeof known>) => (await judgeAll([by]))(by) === true;
         if (known && known.readAt >= recently && (await sees(known))) return true;
-        // An answer of before the drop may lack whom the owner has added or followed since.
+        // An earlier answer may lack people whom the owner has added or followed since.
         return sees(await read(Math.max(heardAt, recently)));
       },
     };

@@ -77,7 +77,7 @@ interface Tally {
 export class SentEvents {
   readonly #tallies = new Map<string, Tally>();
 
-  /** The delay of a replayed one is the client's absence, not ours. */
+  /** Replayed events count without times: their delay is the absence of the client. */
   add({ content, storedAt }: Notification, replayed: boolean): void {
     const tally = this.#tallyOf(content?.event ?? "");
     tally.count++;

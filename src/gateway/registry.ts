@@ -18,7 +18,7 @@ interface StreamRegistryDeps {
   readonly store: StreamRegistryStore;
   readonly erased: Pick<Erased, "among">;
   readonly logoutsAmong: LogoutsAmong;
-  /** Ends the streams of refused users, which are not registered, or not any more. */
+  /** Ends the streams of refused users. None of them is registered any more. */
   readonly end: (refused: Refused) => void;
   /** Returns ms since the epoch by the clock of Redis, by which fan-out decides who is listed. */
   readonly now: () => Promise<number>;
@@ -38,7 +38,7 @@ export interface Registration extends Connection {
   /** Name under which the store registers the stream: the user, or the reader of a list. */
   readonly reader: string;
   readonly issuedAt: number;
-  /** False: nothing is stored for its user, who is only looked at: an erased one is refused. */
+  /** False: fan-out stores nothing for its user; the registry only ends the stream of a refused user. */
   readonly isListener: boolean;
   listing: string;
   /**
@@ -123,7 +123,7 @@ export class StreamRegistry {
     if (registration.isListener) await this.#forget(registration);
   }
 
-  /** No trace of an erased user is left: otherwise they are listed until their last stream is long gone. */
+  /** Removes the listing of an erased user, which would outlive their last stream. */
   async removeUser(user: string): Promise<void> {
     try {
       await this.deps.store.removeUser(user);
@@ -183,7 +183,7 @@ export class StreamRegistry {
     return { now, listedSince: now - this.deps.windowMs + MARGIN_MS };
   }
 
-  /** A gateway that was killed leaves as many as it had streams. */
+  /** Removes registrations that a killed gateway has left, one for each of its streams. */
   async #sweep(): Promise<number | undefined> {
     const { connections, more } = await this.deps.store.sweep(await this.deps.now());
     observeGateway.registrations("swept", connections);

@@ -138,7 +138,7 @@ export class Streams {
     }
   }
 
-  /** Also those that open. */
+  /** Ends the streams of refused users, those that are being opened included. */
   endOf({ erased, logouts }: Refused): void {
     for (const stream of this.#held) {
       const { user, issuedAt } = stream.session;
@@ -147,7 +147,7 @@ export class Streams {
     }
   }
 
-  /** Live notifications of a part may have been missed. */
+  /** Called when live notifications of a part may have been missed. */
   async recheckAll(part: PartFeed): Promise<void> {
     const { feed, log } = this.deps;
     const isConcerned = ({ session }: Stream): boolean => session instanceof Session && session.feed === part;
@@ -200,7 +200,7 @@ export class Streams {
       await this.deps.registry.endRefused(session);
       stream.refuseEnded();
     }
-    // A list of somebody else gets no listing.
+    // No listing is made for a list of somebody else.
     if (session instanceof Session) await session.check(LIST_AGE_MS);
     await this.#announce(stream);
     stream.refuseEnded();

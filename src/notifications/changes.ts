@@ -36,7 +36,7 @@ export interface Change {
   readonly at: number;
   /** Sequence of the message in its stream. */
   readonly seq: number;
-  /** True: the stream of events does not tell of it. */
+  /** True: event streams do not tell of it. */
   readonly isSilent: boolean;
 }
 
@@ -122,7 +122,10 @@ const edgeOf = ({ follower_id, following_id, version }: Requested | EdgeEvent["p
   version,
 });
 
-/** A user is notified of what they may see only, and of no direct repost. A reply that mentions its addressee is a reply. */
+/**
+ * Users are notified only of drops that they may see, and of no direct repost. A reply that mentions its addressee is a
+ * reply.
+ */
 function keysOfDrop(drop: DropCreated | RemoteDropReceived): Key[] {
   const { drop_id, user_id: actor, visibility, recipients = [], created_at, reply_to_author, mentions = [] } = drop;
   const { repost_of, repost_author } = drop as Partial<DropCreated>;

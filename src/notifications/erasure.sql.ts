@@ -3,7 +3,7 @@ import { type Db, NOW, PLANNED_EACH_TIME } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
 import { endStep, type Forget } from "../state/index.js";
 
-/** A notification that was written before the marker is published within this time. */
+/** Maximum time until a notification that was written before the marker is published. */
 const SETTLE_MS = 2 * SECOND;
 const ROWS_A_STEP = 1_000;
 

@@ -28,7 +28,7 @@ export interface NotificationsOptions {
   readonly users: Users | undefined;
   /** Maximum number of reads that query the database at a time. */
   readonly readsAtOnce: number;
-  /** An erasure waits for so long before it removes anything; the default is that of its role. */
+  /** Time that an erasure waits before it removes anything, ms. Default: that of its role. */
   readonly settleMs?: number | undefined;
   readonly log: Logger;
 }

@@ -17,7 +17,7 @@ type Deed = Pick<Change, "user" | "kind" | "actor">;
 const bylineOf = ({ user, kind, actor }: Deed) =>
   kind === NotificationKind.REPOST ? { author: actor, original: user } : { author: actor };
 
-/** Leaves out what people do who are hidden from the user, or suspended. */
+/** Leaves out notifications by people who are hidden from the user, or suspended. */
 export async function withoutHidden<One extends Omit<Deed, "user">>(
   { hidden, standings }: Pick<JudgeDeps, "hidden" | "standings">,
   user: string,
@@ -33,7 +33,7 @@ export async function withoutHidden<One extends Omit<Deed, "user">>(
   });
 }
 
-/** Returns the changes with those inactive of which the user is not told. */
+/** Returns the changes; those of which the user is not to be told are inactive. */
 export async function judge(deps: JudgeDeps, changes: readonly Change[]): Promise<readonly Change[]> {
   const active = changes.filter((change) => change.active);
   const told = new Set<Change>();

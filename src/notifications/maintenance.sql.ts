@@ -11,7 +11,7 @@ const SETTLED_MS = HOUR;
 const GROUPS_KEPT_MS = DAY;
 /** Users without new notifications for this long have none any more. */
 const USERS_KEPT_MS = 98 * DAY;
-/** Rows of a user that are not shown, and those that are, which are kept at most. */
+/** Maximum number of rows of a user that are kept, shown or not. */
 const MAX_ROWS = 2 * MAX_NOTIFICATIONS;
 const USERS_A_STEP = 50;
 

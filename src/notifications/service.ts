@@ -49,7 +49,7 @@ export function createMethods(deps: ServiceDeps) {
       const user = readId("user_id", request.user_id);
       const { kinds, max_id } = request;
       const limit = readLimit(request.limit);
-      for (const kind of kinds) if (!KINDS.includes(kind)) throw invalid("kinds", "has a kind that is not known");
+      for (const kind of kinds) if (!KINDS.includes(kind)) throw invalid("kinds", "has an unknown kind");
       const below = max_id === "" ? NEWEST : readPosition("max_id", max_id);
       const page: Shown[] = [];
       for await (const each of shown(user, kinds, below, call)) if (page.push(each) > limit) break;

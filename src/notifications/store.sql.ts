@@ -4,12 +4,12 @@ import { DAY, sharedNow } from "../kernel/time.js";
 import { type Db, PLANNED_EACH_TIME } from "../platform/db/db.js";
 import { type Change, keyOf, newestOf, slotOf } from "./changes.js";
 
-/** A user has at most as many notifications. */
+/** Maximum number of notifications of a user. */
 export const MAX_NOTIFICATIONS = 1_000;
 /** Rows that one transaction of a deletion changes. Others of the same user wait for it. */
 const ROWS_A_STEP = 1_000;
 const KEPT_MS = 90 * DAY;
-/** A row that is not shown decides about late events, which the log keeps for seven days. */
+/** A row that is not shown decides about late events. The log keeps events for seven days. */
 const VERSION_KEPT_MS = 8 * DAY;
 
 /** A notification that a list shows. */
@@ -172,7 +172,7 @@ UPDATE public.notifications SET state = 2, expires_at = $2 WHERE ctid = ANY (ARR
   SELECT ctid FROM public.notifications WHERE by_drop = ANY($1) AND by_drop <> drop_id AND state = 1
   ORDER BY drop_id, user_id, slot, actor_id LIMIT ${ROWS_A_STEP} FOR UPDATE)) RETURNING 1`;
 
-/** The user's newest notifications but ${MAX_NOTIFICATIONS} are no longer listed; the maintenance removes them. */
+/** Only the newest notifications of a user are listed; the maintenance removes the others. */
 const LIST = `
 SELECT user_id, kind, actor_id, drop_id, position, state, seq FROM public.notifications
 WHERE user_id = $1 AND state = 1 AND position < $2 AND (cardinality($3::int[]) = 0 OR kind = ANY($3::int[]))

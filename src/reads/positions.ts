@@ -24,7 +24,7 @@ import {
 import type { GetTimeline } from "./get-timeline.js";
 import type { PositionStore } from "./positions.nats.js";
 
-/** Of what a user may read in a second a position takes this much: ten a second, a hundred at once. */
+/** Share of a position in what a user may read: ten a second, a hundred at once. */
 const COST = 10;
 
 interface PositionDeps {
@@ -68,7 +68,7 @@ export function createPositionMethods(deps: PositionDeps) {
       }).catch((error: unknown) => {
         throw codeOf(error) === "notfound" ? erasedUser() : error;
       });
-      // A repetition tells it again: the first call may have failed here.
+      // A repeated call publishes again: the first one may have failed here.
       const id = `new_position:${encodeId(user)}:${encodeId(timeline)}:${version}`;
       await notifyUser(user, { event: "new_position", timeline, drop_id, version }, id);
       return Buffer.from(SetPositionResponse.encode({ position }).finish());
@@ -82,7 +82,7 @@ interface Asked extends Call {
   readonly timeline: string;
 }
 
-/** While the users service is away, a list that was read lately is taken, as for its pages. */
+/** While the users service is unavailable, the last answer about a list counts, as for its pages. */
 async function refuseOthersList({ erased, readers }: PositionDeps, { user, timeline, deadline }: Asked) {
   const list = listOfPosition(timeline);
   if (list === undefined) return;
@@ -126,7 +126,7 @@ export function withNewer<Asked extends AskedNewer>(
       const { drop_ids, degraded } = GetTimelineResponse.decode(await get({ ...page, since_id }, context));
       return degraded ? { newer: drop_ids.length, degraded } : { newer: drop_ids.length };
     };
-    // The timeline holds the drop no longer, and its id has no date.
+    // The timeline has lost the drop, and its id has no date.
     const all = (error: unknown): Promise<Newer> => {
       if (codeOf(error) === "invalid") return read("");
       throw error;
@@ -141,7 +141,7 @@ export function withNewer<Asked extends AskedNewer>(
       .of(user, timeline)
       .then((drop): Newer | Promise<Newer> => (drop === undefined ? { newer: 0 } : newerThan(drop, request, context)))
       .catch((error: unknown): Newer => {
-        log.warn({ error: oneLine(error) }, "a page does not say how many entries are newer");
+        log.warn({ error: oneLine(error) }, "newer entries could not be counted; the page has no count");
         return { degraded: true };
       });
     const [page, added] = await Promise.all([get(request, context), counted]);

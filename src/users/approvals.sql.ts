@@ -4,7 +4,7 @@ import { LOCK_TIMEOUT_MS } from "../platform/db/shared-writes.js";
 import { erasedConflict, isNotErased } from "./erased.sql.js";
 import { BLOCKED, REQUESTED, setAll } from "./set-edges.sql.js";
 
-/** An SQL expression: whether the user of a row named `p` approves followers. */
+/** SQL expression: true if the user of a row named `p` approves followers. */
 export const APPROVES = "EXISTS (SELECT FROM users.approvals a WHERE a.user_id = p.user_id AND a.approves)";
 
 /**
@@ -22,7 +22,7 @@ ON CONFLICT (user_id) DO UPDATE SET approves = excluded.approves,
 
 const SET = `WITH approval AS (${writeApproval("$1", "$2::boolean")}) SELECT ${isNotErased("$1")} AS set`;
 
-/** Several processes share the users; each is at the end of the line after its turn. */
+/** Processes take different users. After a turn a user goes to the end of the queue. */
 const DUE = `
 SELECT user_id, approves, accept_until FROM users.approvals WHERE due_at > 0 AND due_at <= (SELECT ${NOW})
 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED`;
@@ -35,7 +35,7 @@ WHERE f.following_id = $1 AND ${REQUESTED} AND (f.requested_at <= $2 OR NOT $3::
   AND NOT ${BLOCKED} AND ${isNotErased("f.follower_id", "f.following_id")}
 ORDER BY f.requested_at, f.follower_id LIMIT $5`;
 
-/** A statement that began before the switch, and makes a request, has ended within a minute: then is a last look. */
+/** A statement that began before the switch may store a request; it ends within a minute. The last look follows then. */
 const AFTER_TURN = `
 UPDATE users.approvals a SET due_at = CASE
   WHEN $2::boolean THEN ${NOW} WHEN accept_until + ${MINUTE} > ${NOW} THEN accept_until + ${MINUTE} ELSE 0 END

@@ -101,7 +101,7 @@ export function createEdgeStore(db: Db) {
       }
     },
     /**
-     * Sets one follow, or a request, in the place of another follow, or neither. Resolves to the number of changes.
+     * Replaces a follow by another follow or by a request, in one step. Resolves to the number of changes.
      *
      * @throws AppError as `setFollowing`
      */
@@ -162,7 +162,7 @@ interface Connected {
   readonly pending: number;
 }
 
-/** Sets edges again that another transaction has changed meanwhile: this one sees then why. */
+/** Sets again the edges that another transaction has changed meanwhile, and then sees the reason. */
 async function connectAll(
   queries: Queries,
   edges: readonly WantedEdge[],

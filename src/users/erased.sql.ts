@@ -14,8 +14,8 @@ export const erasedColumn = (row: string, [first, second]: IdColumns): string =>
   WHERE x.user_id IN (${row}.${first}, ${row}.${second}) ORDER BY x.user_id = ${row}.${first} DESC LIMIT 1)`;
 
 /**
- * The planner takes a CASE to be true for half of the rows, and so joins many as before; OFFSET keeps it from reading
- * all erasures.
+ * The planner expects a CASE to be true for half of the rows, so it plans joins of many rows as without it. OFFSET keeps
+ * it from reading all erasures.
  */
 export const isNotErased = (...ids: readonly string[]): string => `CASE WHEN EXISTS (
   SELECT FROM users.erasures x WHERE x.user_id IN (${ids.join(", ")}) OFFSET 0

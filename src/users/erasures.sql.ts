@@ -10,7 +10,7 @@ import { TABLES } from "./reads.sql.js";
 /** The stream knows a message id for ten minutes from its publication on. */
 const ANNOUNCED_AGAIN_AFTER_MS = 11 * MINUTE;
 
-/** An erasure that waits for a part is looked at the less often the older it is. */
+/** The older an erasure that waits for a part, the less often it is looked at. */
 const LOOKS = { youngMs: SECOND, partOfAge: 20, oldMs: MINUTE };
 
 const NAMING = [
@@ -31,7 +31,7 @@ const NAMING = [
 const isKnown = (id: string): string =>
   NAMING.map(([table, column]) => `EXISTS (SELECT FROM ${table} n WHERE n.${column} = ${id})`).join(" OR ");
 
-/** The row of an unknown user is never announced, until rows of a write that began before turn up. */
+/** The erasure of an unknown user is announced only if a row of a write that began before turns up. */
 const UNKNOWN = "completed_at IS NULL AND announced_at = 0";
 
 /** A user who was unknown is erased now. */
@@ -107,7 +107,7 @@ ON CONFLICT (user_id, name) DO UPDATE
 SET left_rows = CASE WHEN s.done_at IS NULL THEN excluded.left_rows ELSE 0 END,
   done_at = coalesce(s.done_at, excluded.done_at)`;
 
-/** The event names the user, and goes, too. */
+/** The event names the user, so it is removed, too. */
 const COMPLETE = `
 WITH e AS (
   SELECT user_id, event_id FROM users.erasures x WHERE user_id = $1 AND completed_at IS NULL

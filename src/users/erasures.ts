@@ -21,7 +21,7 @@ export interface ErasuresDeps {
   readonly erased: Pick<Erased, "record" | "reports">;
   /** Removes the timeline of a list from Redis. */
   readonly forgetTimeline: (list: string) => Promise<unknown>;
-  /** Resolves once nobody writes who has not seen the erasure. */
+  /** Resolves once every write that began before the erasure has ended. */
   readonly untilOlderEnded: (stopping: AbortSignal) => Promise<void>;
   readonly wakeRelay: () => void;
   readonly turnMs?: number;
@@ -31,7 +31,7 @@ export interface ErasuresDeps {
 const AT_ONCE = 4;
 const CLAIMED_AT_ONCE = 16;
 
-/** After so long an erasure makes room for others, since one of them may have a million rows. */
+/** Time of one turn: an erasure may have a million rows, and others wait for theirs. */
 const TURN_MS = 5 * SECOND;
 
 /** Every step can be repeated, and may run in several processes at once: any of them goes on where one has ended. */
@@ -49,7 +49,7 @@ export interface UnknownDeps extends Pick<ErasuresDeps, "untilOlderEnded" | "wak
   readonly store: Pick<ErasureStore, "unknownDue" | "completeUnknown" | "erase">;
 }
 
-/** Completes the refusals of users whom nothing named, many at once. A write that began before may have named one since. */
+/** Completes the refusals of users whom no row named. A write that began before the refusal may have named one since. */
 export function startCompletingUnknown({ store, untilOlderEnded, wakeRelay, log }: UnknownDeps): Loop {
   return startLoop({
     work: async (stopping) => {
@@ -81,7 +81,7 @@ async function eraseDue(deps: ErasuresDeps, stopping: AbortSignal): Promise<bool
   return claimed.length === CLAIMED_AT_ONCE || unfinished.includes(true);
 }
 
-/** Does what can be done now. Resolves to false if the turn is over before the steps are done. */
+/** Does the steps that can be done now. Resolves to false if the turn ends before they are done. */
 async function proceed(deps: ErasuresDeps, erasure: RunningErasure, stopping: AbortSignal): Promise<boolean> {
   const { store, cache, wakeRelay, turnMs = TURN_MS } = deps;
   const { user_id: user } = erasure;
@@ -219,7 +219,7 @@ async function removeEdges(
   );
 }
 
-/** Nothing that names the user is written any more: one walk finds all, whose place nobody remembers. */
+/** No new row can name the user, so one scan finds every remaining row. Its progress is not stored. */
 async function removeEvents({ rows, user, throwIfErasureStops }: Step): Promise<boolean> {
   const last = await rows.lastEvent();
   for (let after: number | undefined = 0; after !== undefined; throwIfErasureStops())

@@ -112,7 +112,7 @@ interface Replacement extends Pair {
   readonly traceparent: string | undefined;
 }
 
-/** Resolves to the number of changed edges: 0 if the follow that is replaced is none, or no more. */
+/** Resolves to the number of changed edges: 0 if the follow to replace does not exist. */
 async function replace(deps: FollowsDeps, { replaced, traceparent, ...pair }: Replacement): Promise<number> {
   const { edges, bounded, limited, limitFollows: limit, maxFollowing: most } = deps;
   const { follower_id: user } = pair;

@@ -93,7 +93,7 @@ async function fillTotal(deps: ListsDeps, request: ListRequest, generation: stri
   return { total };
 }
 
-/** The read itself has made the generation of the list: nothing is kept that names an erased user. */
+/** The read itself stored a generation of the list. Of an erased user it is removed again. */
 async function forgottenIfErased(
   { cache, isErased, bounded }: ListsDeps,
   { list, user }: ListRequest,

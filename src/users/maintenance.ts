@@ -62,7 +62,7 @@ export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop 
 
 const ACCEPTED_AT_ONCE = 250;
 
-/** Pause after each request: very many leave room for the follows of others. */
+/** Pause after each request, so that very many of them leave room for the follows of others. */
 const ACCEPTING_PAUSE_MS = 0.4;
 
 interface AcceptingDeps extends Pick<FollowsDeps, "cache" | "wakeRelay" | "maxFollowing"> {

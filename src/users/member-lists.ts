@@ -69,7 +69,7 @@ export const changeMemberLists = (deps: MemberListsDeps) => {
       return { list: await store.rename(readList(request), readTitle(request.title)) };
     },
 
-    /** The timeline is removed before the list, so that none is left while Redis is away, and after it. */
+    /** Removes the timeline before the list, so that none stays if Redis is unavailable, and again after it. */
     async deleteList(request: wire.DeleteListRequest): Promise<wire.DeleteListResponse> {
       const list = readList(request);
       await store.get(list);
@@ -129,7 +129,7 @@ export const readMemberLists = ({ memberLists: store, bounded, tokens }: MemberL
     const list_id = readId("list_id", request.list_id);
     const isOfAnybody = request.user_id === "";
     const user_id = isOfAnybody ? await bounded(() => store.ownerOf(list_id)) : readId("user_id", request.user_id);
-    // Reads of other users do not wait for those of all lists of one.
+    // One user who reads all their lists does not hold up the reads of others.
     const members = await bounded(() => store.reader({ user_id, list_id }), user_id);
     return {
       owner_id: user_id,

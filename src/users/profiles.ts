@@ -31,7 +31,7 @@ export const profiles = ({ profiles: store, approvals, bounded, tokens }: Profil
     return { profile };
   },
 
-  /** Empties the fields that are left out, but for the approval of followers, which stays as it is. */
+  /** Clears the fields that the request leaves out, except the approval of followers. */
   async setProfile(request: wire.SetProfileRequest): Promise<wire.SetProfileResponse> {
     const profile = await store.set({
       user_id: readId("user_id", request.user_id),

@@ -39,7 +39,7 @@ SELECT target_id, created_at, expires_at, reposts_only FROM users.relations
 WHERE user_id = $1 AND kind = $2 AND (created_at, target_id) < ($3, $4) AND ${STANDING}
 ORDER BY created_at DESC, target_id DESC LIMIT $5`;
 
-/** A target has at most two rows of the user, and one of its own. A block stands for the others. */
+/** The user has at most two rows about a target, and the target one about the user. A block hides more than a mute. */
 const hiddenOf = (user: string): string => `
 SELECT DISTINCT ON (target_id) target_id, blocked, expires_at, reposts_only FROM (
   (SELECT target_id, kind = ${BLOCK} AS blocked, expires_at, reposts_only FROM users.relations

@@ -63,7 +63,7 @@ SET blocking = CASE WHEN f.follower_id = $1 THEN $3 ELSE f.blocking END,
   blocked_by = CASE WHEN f.follower_id = $1 THEN f.blocked_by ELSE $3 END,
   changed_at = CASE WHEN f.active THEN f.changed_at ELSE excluded.changed_at END`;
 
-/** One that another transaction has locked is being changed, or is ended there. */
+/** SKIP LOCKED: another transaction that has locked a mute changes or ends it. */
 const ENDED = `
 SELECT user_id, target_id, version, created_at, ${NOW} AS now FROM users.relations r
 WHERE active AND expires_at > 0 AND expires_at <= (SELECT ${NOW}) AND ${isNotErased("r.user_id", "r.target_id")}
@@ -132,7 +132,7 @@ async function write(queries: Queries, rows: readonly RelationRow[]): Promise<nu
   return (await queries.query(WRITE, [JSON.stringify(given)])).length;
 }
 
-/** A block ends the follows between the two users. Resolves to those who follow no longer. */
+/** A block ends the follows between the two users. Resolves to the users whose follow has ended. */
 async function markBlock(queries: Queries, { user_id, target_id, active }: RelationRow): Promise<string[]> {
   await queries.query(MARK_BLOCK, [user_id, target_id, active]);
   if (!active) return [];

@@ -6,7 +6,7 @@ import { encodeId } from "../kernel/ids.js";
 
 export type StoredKind = RelationKind.BLOCK | RelationKind.MUTE;
 
-/** A block has neither an end nor `reposts_only`, and nor has what is not active. */
+/** Blocks and inactive relations have neither an end nor `reposts_only`. */
 interface RelationState {
   readonly active: boolean;
   /** Time in ms since the epoch; 0 stands for never. */
@@ -29,13 +29,13 @@ export interface RelationRow extends WantedRelation, StoredRelation {
   readonly changed_at: number;
 }
 
-/** A mute counts as none from its end on, although it is ended a moment later. */
+/** A mute has no effect from its end on; the maintenance ends it a moment later. */
 const isInForce = ({ active, expires_at }: RelationState, now: number): boolean =>
   active && (expires_at === 0 || expires_at > now);
 
 interface Change {
   readonly row?: RelationRow;
-  /** The user has one block or mute more. */
+  /** True: the user has one more block or mute. */
   readonly adds: boolean;
 }
 

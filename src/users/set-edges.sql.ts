@@ -135,12 +135,12 @@ export interface SetEdge {
   readonly version: number;
   /** The follow is a request, which waits for its approval. */
   readonly pending: boolean;
-  /** An edge was made or ended; of a changed request false. */
+  /** True: an edge was made or ended. A changed request is no edge. */
   readonly moved: boolean;
   readonly refused: Refusal | undefined;
 }
 
-/** A block between the two users forbids the follow, or this one of them is erased. */
+/** The reason of a refusal: a block between the two users, or the field that names an erased one. */
 export type Refusal = "blocked" | "follower_id" | "following_id";
 
 interface FoundEdge extends Pick<SetEdge, "changed" | "pending" | "moved"> {
@@ -150,7 +150,7 @@ interface FoundEdge extends Pick<SetEdge, "changed" | "pending" | "moved"> {
 
 const NOT_WRITTEN: FoundEdge = { changed: false, pending: false, moved: false, version: null, refused: null };
 
-/** A statement makes one of several differing changes: undefined stands for the others. @throws AppError `exhausted` */
+/** Makes one of several different changes of a pair; the others are undefined. @throws AppError `exhausted` */
 export async function setAll(
   queries: Queries,
   edges: readonly WantedEdge[],

@@ -31,7 +31,7 @@ const EVENT = withVersion(
   "written.version",
 );
 
-/** A standing that is in force already, and the end of none, write nothing. */
+/** Setting the standing that is in force, or ending none, writes nothing. */
 const SET = `
 WITH written AS (
   INSERT INTO users.standings AS s (user_id, host, standing, until, reason, set_by, version, changed_at)

@@ -96,15 +96,15 @@ export class CatchUp {
     if (fault === "stream_replaced") return;
     if (fault) return this.startOver(fault, Math.max(lastSeq, position.seq), createdAt);
     await this.#sendAll(notifications, false);
-    // All notifications of the user up to there are sent, or were removed from the stream.
+    // All notifications of the user up to this sequence were sent, or removed from the stream.
     position.settle(reachedEnd ? Math.max(position.seq, lastSeq) : position.seq);
   }
 
   /**
    * Reads the user's notifications after `from`. Of those up to the position, which were sent before, only keys are
-   * kept; not of those that the owner of a list does not see. The state of the stream is read last: an incarnation never returns, so that an unchanged one did not change
-   * during the read either. A position with a check is continued only if the read meets the notification that moved it
-   * there: a live message may have been forged.
+   * kept, except of those that the owner of a list does not see. The state of the stream is read last: an incarnation
+   * never returns, so an unchanged one did not change during the read either. A position with a check is continued only
+   * if the read meets the notification that moved it there: a live message may have been forged.
    */
   async #readHistory(from: number, check?: string) {
     const { feed, buffer, client } = this;
@@ -123,7 +123,7 @@ export class CatchUp {
       reachedEnd = previous === undefined || notification.seq < previous || notification.seq <= seq;
       return reachedEnd && notifications.length < MAX_REPLAYED && this.state.current !== "ended";
     });
-    // What was sent before need not be judged by an answer of after this read.
+    // An answer of before this read is good enough for notifications that were sent before.
     for (const notification of earlier)
       if (await client.isShown({ ...notification, heardAt: 0 })) client.noteSent(notification);
     const count = notifications.length + buffer.count;

@@ -45,9 +45,9 @@ export class Session implements StreamSession, Follower {
   readonly feed: PartFeed;
   readonly createdAt = sharedNow();
   readonly isListener = true;
-  /** The last registration returned this listing of the reader. */
+  /** Listing of the reader, as the last registration returned it. */
   listing = "";
-  /** A live notification last showed at this performance.now() that none before it was missed. */
+  /** Time of performance.now() at which a live notification last showed that none before it was missed. */
   heardAt = Number.NEGATIVE_INFINITY;
   /** Counts when live notifications may have been missed, also those of other parts. */
   gaps = 0;
@@ -179,13 +179,17 @@ export class Session implements StreamSession, Follower {
   #endIfGone(error: unknown): boolean {
     const isGone = codeOf(error) === "notfound";
     if (isGone) this.endStream("list_deleted");
-    else this.deps.log.debug({ error: oneLine(error) }, "it is not known what the owner of a list sees");
+    else
+      this.deps.log.debug(
+        { error: oneLine(error) },
+        "the users service does not answer about a list; it is asked again",
+      );
     return isGone;
   }
 
   /**
-   * Resolves once it is known whether the owner of the list sees it; false if the stream ends first. A deletion, and what
-   * has no byline, is told if the stream has told of the drop.
+   * Resolves to true if the owner of the list sees the notification, to false if the stream ends before that is known. A
+   * deletion, and a notification without a byline, is sent if the stream has sent the drop.
    */
   async #isShown(notification: Notification, list: OpenList): Promise<boolean> {
     const { event = "", by, key = "" } = notification.content ?? {};

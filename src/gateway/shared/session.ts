@@ -13,7 +13,7 @@ import type { StreamSession, StreamSink } from "../session/stream-session.js";
 import type { SharedEntry, SharedLog } from "./log.js";
 import type { SharedSource } from "./source.nats.js";
 
-/** Entries that a stream sends in one turn: then the other streams have theirs. */
+/** Maximum number of entries that a stream sends in one turn; then the other streams have theirs. */
 const ENTRIES_A_TURN = 64;
 /** Minimum time between two reads of the users whom a viewer hides: a block hides within 2 s. */
 const READ_MS = SECOND / 5;
@@ -35,7 +35,7 @@ export interface SharedSessionDeps {
 interface Batch {
   readonly text: string;
   readonly sent: readonly SharedEntry[];
-  /** The stream has everything up to this sequence then. */
+  /** Sequence up to which the stream has everything then. */
   readonly seq: number;
   readonly isEnd: boolean;
 }
@@ -253,6 +253,6 @@ export class SharedSession implements StreamSession {
   }
 
   #unread(error: unknown): undefined {
-    this.deps.log.debug({ error: oneLine(error) }, "it is not known whom a viewer hides; the stream waits");
+    this.deps.log.debug({ error: oneLine(error) }, "the users whom a viewer hides could not be read; the stream waits");
   }
 }

@@ -9,11 +9,11 @@ import { logEntries } from "../../platform/nats/read-log.js";
 import { readShared } from "../notification.js";
 import type { SharedLog } from "./log.js";
 
-/** Live messages that are kept while the stream is read; those beyond are read from it. */
+/** Maximum number of live messages that are kept while the stream is read. Later ones are read from the stream. */
 const MOST_PENDING = 4_096;
-/** A message that core NATS lost, with none after it, is found after this. */
+/** Time after which a message is found that core NATS lost and no other message followed. */
 const CHECK_MS = 5 * SECOND;
-/** The reading is tried again after this while NATS does not answer. */
+/** Pause before the next attempt to read while NATS does not answer. */
 const AGAIN_MS = SECOND / 4;
 const PATIENCE_MS = 5 * SECOND;
 
@@ -22,7 +22,7 @@ export interface SourceDeps {
   readonly shared: SharedLog;
   /** Callback: called after messages were added, or the log was begun anew. */
   readonly changed: () => void;
-  /** Callback: called for each user whose relations changed; undefined: anybody's may have. */
+  /** Callback: called for each user whose relations changed. Undefined stands for all users. */
   readonly relationsChanged: (user: string | undefined) => void;
   readonly log: Logger;
 }
@@ -58,7 +58,10 @@ export class SharedSource {
       failed: (error, failures) => {
         this.#isCurrent = false;
         if (failures === 1)
-          deps.log.warn({ error: oneLine(error) }, "changes of local and global could not be read; it is tried again");
+          deps.log.warn(
+            { error: oneLine(error) },
+            "changes of local and global could not be read; the gateway tries again",
+          );
       },
     });
   }
