@@ -43,7 +43,7 @@ const CPU_TARGET = 1.6;
 const ABOUT = `First pages of ${LIMIT} from timelines of 1,000 drops, of ${READERS} homes in turn. Pages of homes are cached; "from Redis": without the cache. The peer
 is a bare gRPC server that answers the same bytes. The bound also checks the request, asks Redis once for all calls of a turn of the event
 loop, keeps the deadline, and counts and times the call. Each server runs in ${PROCESSES} processes; figures are those of the median, after a full
-garbage collection. A third of the entries of homes with reposts are reposts, three of each drop: with a window of ${REPOST_WINDOW} places a page shows one of them and
+garbage collection. Ids are as long as a UUID. A third of the entries of homes with reposts are reposts, three of each drop: with a window of ${REPOST_WINDOW} places a page shows one of them and
 names all who reposted, with one of 0 all.`;
 
 export async function run(

@@ -1,9 +1,11 @@
 import { expect, test } from "@jest/globals";
+import { audienceOf } from "../../src/state/index.js";
 import { bylinesKey, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene } from "../support/hidden-scene.js";
 import { openRegistry, step } from "../support/pulled.js";
 import { openCache } from "../support/read-cache.js";
+import { adaptersOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { deleted, related } from "../support/timeline-events.js";
 
@@ -104,6 +106,20 @@ test("what repeats a drop is beside the home: only of reposts, for as long as th
   await redis.raw.zrem(HOME, "~floor");
   const { items } = await scene.home();
   expect(items.every(({ repost_of }) => repost_of.startsWith("gone-"))).toBe(true);
+});
+
+test("a read asks for the bylines of its own entries, and not for all that a home has", async () => {
+  const { store, writer } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
+  const [author, original, repostOf] = [1, 2, 3].map((n) => `0197a7c8-0000-7000-8000-00000000000${n}`);
+  const by = { author: author as string, original, repostOf };
+  const entries = Array.from({ length: 200 }, (_, at) => ({ drop: `r${at}`, score: 1_000 + at, by }));
+  await writer.addToHomes([{ audience: audienceOf(["ada"]), entries }]);
+  await redis.raw.config("RESETSTAT");
+  const read = await store.read({ key: HOME, direction: "older", from: undefined, count: 100 });
+  expect(read.entries).toEqual(entries.slice(100).reverse());
+  const calls = await redis.raw.info("commandstats");
+  expect(calls).toMatch(/cmdstat_hmget:calls=1,/);
+  expect(calls).not.toMatch(/cmdstat_hgetall/);
 });
 
 test("a home that a version without originals wrote shows each repost, until it is rebuilt", async () => {

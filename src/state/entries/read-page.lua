@@ -127,11 +127,11 @@ local function entries_of(key, first, older, count)
   if older and first then from, to = math.max(0, first - count - 1), first - 1 end
   if older and not first then from, to = -count - 1, -1 end
   local held = to >= from and call('ZRANGE', key, from, to, 'WITHSCORES') or {}
-  local ids, scores = {}, {}
+  local ids, scores, n = {}, {}, 0
   for i = 1, #held, 2 do
     if held[i] ~= FLOOR then
-      ids[#ids + 1] = held[i]
-      scores[#scores + 1] = held[i + 1]
+      n = n + 1
+      ids[n], scores[n] = held[i], held[i + 1]
     end
   end
   if #ids > count then
@@ -170,17 +170,23 @@ local function reposts_of(key)
   return are_kept and call('HLEN', BYLINES .. key .. '}') or 0
 end
 
--- Redis keeps up to 512 fields as a list by default, and passes through it for each field that is asked for.
-local function bylines_of(key, ids, count)
+-- Number of drops up to which passing through a list for each of them costs less than reading all of it.
+local FEW = 64
+
+-- Redis keeps up to 512 short fields as a list by default, and passes through it for each field that is asked for. More of
+-- them, or one of more than 64 bytes, make a table, which answers in the same time whatever its size.
+local function bylines_of(key, ids)
   local bylines, hash = {}, BYLINES .. key .. '}'
   if #ids == 0 then return bylines end
-  if count > 512 then
+  if #ids <= FEW or call('OBJECT', 'ENCODING', hash) == 'hashtable' then
     for i, byline in ipairs(call('HMGET', hash, unpack(ids))) do bylines[ids[i]] = byline or nil end
     return bylines
   end
-  local all, held = {}, call('HGETALL', hash)
-  for i = 1, #held, 2 do all[held[i]] = held[i + 1] end
-  for _, id in ipairs(ids) do bylines[id] = all[id] end
+  local asked, held = {}, call('HGETALL', hash)
+  for _, id in ipairs(ids) do asked[id] = true end
+  for i = 1, #held, 2 do
+    if asked[held[i]] then bylines[held[i]] = held[i + 1] end
+  end
   return bylines
 end
 
@@ -231,12 +237,9 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since, i
   -- One of its fields is its state.
   local hides = authors ~= '' and call('HLEN', HIDDEN .. key .. '}') > 1 and '1' or ''
   local floor, alive = is_whole and call('ZSCORE', key, FLOOR) or '', untouched(ids) and '1' or ''
-  local bylines = reposts > 0 and bylines_of(key, ids, reposts) or ''
+  local bylines = reposts > 0 and bylines_of(key, ids) or ''
   local answer = { floor, alive, authors, hides, renewal and '1' or '', bylines }
-  for i = 1, #ids do
-    answer[#answer + 1] = ids[i]
-    answer[#answer + 1] = scores[i]
-  end
+  for i = 1, #ids do answer[2 * i + 5], answer[2 * i + 6] = ids[i], scores[i] end
   return cjson.encode(answer)
 end
 

@@ -22,7 +22,7 @@ const LOOK_MS = SECOND;
 
 /** Commands that the service sends, or that its scripts call, on a key `K`. */
 const COMMANDS = `time, ping, info server, dbsize, scan 0 COUNT 1, eval return(1) 0, evalsha 0 0
-  exists K, get K, mget K, pttl K, hget K a, hmget K a, hgetall K, hexists K a, hlen K, hkeys K, hvals K, hscan K 0, hrandfield K 1
+  exists K, get K, mget K, pttl K, object encoding K, hget K a, hmget K a, hgetall K, hexists K a, hlen K, hkeys K, hvals K, hscan K 0, hrandfield K 1
   sismember K a, smismember K a, smembers K, srandmember K, zcard K, zcount K 0 0, zscore K a, zmscore K a
   zrange K 0 0, zrangebylex K - -, zrangebyscore K 0 0, zrevrangebyscore K 0 0, zscan K 0, zinter 1 K
   set K a PX 1000, expire K 1, pexpire K 1000, hset K a 1, hsetnx K a 1, hdel K a, sadd K a, srem K a, zadd K 0 a

@@ -33,17 +33,18 @@ interface Entry {
   readonly repostedBy?: readonly string[];
 }
 
-/** Newest first; ids as long as a UUID. -2: local, -1: global. */
+const uuidOf = (group: number, one: number): string =>
+  `0197a7c8-${String(group).padStart(4, "0")}-7000-8000-${String(one).padStart(12, "0")}`;
+
+/** Newest first. -2: local, -1: global. */
 export const timelineOf = (reader: number): Entry[] =>
-  Array.from({ length: ENTRIES }, (_, age) => ({
-    score: NEWEST_MS - 1_000 * age,
-    drop: `0197a7c8-${String(reader + 2).padStart(4, "0")}-7000-8000-${String(age).padStart(12, "0")}`,
-  }));
+  Array.from({ length: ENTRIES }, (_, age) => ({ score: NEWEST_MS - 1_000 * age, drop: uuidOf(reader + 2, age) }));
 
 /** The same timeline with reposts: a third of the entries, three of one drop within nine places. */
 export const repostsOf = (reader: number): TimelineEntry[] =>
   timelineOf(reader).map((entry, age) => {
-    const repost = { author: `fan-${age % 9}`, original: "writer", repostOf: `original-${Math.floor(age / 9)}` };
+    const [author, original, repostOf] = [uuidOf(9_000, age % 9), uuidOf(9_001, 0), uuidOf(9_002, Math.floor(age / 9))];
+    const repost = { author, original, repostOf };
     return age % 3 === 2 ? { ...entry, by: repost } : entry;
   });
 

@@ -64,6 +64,7 @@ export function sceneOf(name: keyof typeof SERVERS) {
       };
       return { ...state, ...state.openReads(UPSTREAMS), ...state.openWrites(sources), registry, listen };
     },
+    encodingOf: (key: string) => bench.client.object("ENCODING", key),
     /** Reads a line for each key that is left on any server, one for all parts of a kind. */
     left: async (): Promise<readonly string[]> => {
       const lines = new Map<string, Set<string>>();

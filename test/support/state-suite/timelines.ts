@@ -1,12 +1,14 @@
 import { describe, expect, test } from "@jest/globals";
+import type { TimelineEntry } from "../../../src/contracts/timelines.js";
 import { encodeId } from "../../../src/kernel/ids.js";
 import { audienceOf, authorTimelineOf, Follows, GLOBAL, homeOf, LOCAL } from "../../../src/state/index.js";
+import { bylinesKey } from "../../../src/state/keys.js";
 import { AT, entire, entry, type Scene, toHomes } from "./scene.js";
 
 const EVES = { author: "bob", original: "eve" };
 
 /** Describes what operations on timelines, and on what belongs to them, answer and leave. */
-export function describeTimelines({ open, left, isCluster }: Scene): void {
+export function describeTimelines({ open, left, encodingOf, isCluster }: Scene): void {
   const unlessCluster = (...lines: readonly string[]) => (isCluster ? [] : lines);
 
   describe("timelines", () => {
@@ -43,6 +45,30 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
       ]);
       await store.forget(home);
       expect((await left()).filter((line) => line.includes("bylines"))).toEqual([]);
+    });
+
+    // Invariant 11.
+    test.each([
+      ["a list", "listpack", 4],
+      ["a table", "hashtable", 80],
+    ])("a read says who reposted what, where Redis keeps the bylines as %s", async (_, encoding, length) => {
+      const { writer, store } = open();
+      const home = homeOf("ada");
+      const repostOf = (at: number) => `${Math.floor(at / 9)}`.padEnd(length, "-");
+      const repost = (at: number) => ({ ...entry(`r${at}`, at), by: { ...EVES, repostOf: repostOf(at) } });
+      const entries = Array.from({ length: 210 }, (_, at) => (at % 3 === 2 ? repost(at) : entry(`d${at}`, at)));
+      await writer.addToHomes([{ audience: audienceOf(["ada"]), entries }]);
+      expect(await encodingOf(bylinesKey(home))).toBe(encoding);
+      const signed = (at: number) => (at % 3 === 2 ? repost(at) : { drop: `d${at}`, score: AT + at });
+      const newest = entries.map((_, at) => signed(at)).reverse();
+      const middle = signed(100);
+      for (const count of [1, 64, 65, 150]) {
+        const read = async (direction: "older" | "newer", from?: TimelineEntry) =>
+          (await store.read({ key: home, direction, from, count })).entries;
+        expect(await read("older")).toEqual(newest.slice(0, count));
+        expect(await read("older", middle)).toEqual(newest.slice(110, 110 + count));
+        expect(await read("newer", middle)).toEqual(newest.slice(0, 109).reverse().slice(0, count));
+      }
     });
 
     // Invariant 11.
