@@ -14,6 +14,7 @@ import { dropCreated, dropDeleted, dropEdited, engagementChanged } from "./event
 import { createdAtOf, importedId } from "./ids.js";
 import { observePosts } from "./observe.js";
 import { type Payload, readMentions, readPayload } from "./payload.js";
+import type { StoredRemoteObject } from "./remote-drops.sql.js";
 import {
   isUri,
   readAnyDropId,
@@ -24,7 +25,7 @@ import {
   readWholeNumber,
 } from "./request.js";
 import { localDropOr } from "./uris.js";
-import { isBetweenBlocked, isForEverybody, judged } from "./visibility.js";
+import { isForEverybody, judged, visibleTo } from "./visibility.js";
 
 const MAX_RECIPIENTS = 20;
 
@@ -65,14 +66,12 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
       const parentKey = await reactions.parentKey(draft.reply_to);
-      const parent = await parentOf(deps, draft);
+      // A remote parent that comes from now on would not count the reply.
+      const parent = parentKey === undefined ? undefined : await findParent(deps, draft);
       const drop = { ...draft, reply_to_author: parent?.user_id ?? "" };
       const replied = isForEverybody(drop) ? replyOf(drop, parentKey) : undefined;
-      const isRefused = await isBlockedFrom(deps, drop.user_id, parent);
-      // A remote parent that comes from now on would not count the reply, and nothing has been asked about its author.
-      const isOrphan = draft.reply_to !== "" && parentKey === undefined;
+      const isOrphan = draft.reply_to !== "" && parent === undefined;
       const made =
-        !isRefused &&
         !isOrphan &&
         (await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
           write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied, parentKey }),
@@ -80,7 +79,7 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
           changesNothing: async () =>
             idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
         }));
-      if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, isRefused }) };
+      if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, parent }) };
       wakeRelays(replied);
       observePosts.changed("created");
       const repost = { repost_of: "", original_key: "", repost_author: "" };
@@ -162,43 +161,35 @@ function readCreatedAt(createdAt: number, { now, config }: DropsDeps): number {
   return createdAt;
 }
 
-type Parent = Pick<StoredDrop, "user_id"> & { readonly repost_author?: string };
+type Parent = StoredDrop | (StoredRemoteObject & { readonly user_id: string; readonly repost_of?: string });
 
-async function parentOf({ store }: DropsDeps, { reply_to }: Draft): Promise<Parent | undefined> {
-  if (reply_to === "") return undefined;
-  const { drops, remote } = store;
-  const parents = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
-  return parents[0];
+/** Resolves to the drop that is replied to, deleted or not, if the author of the reply may see it. */
+async function findParent(deps: DropsDeps, { user_id, reply_to }: Draft): Promise<Parent | undefined> {
+  const { drops, remote } = deps.store;
+  const found = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
+  const [parent] = await visibleTo<Parent>({ ...deps, viewerField: "user_id" }, user_id, found);
+  if (parent === undefined) await refuseErased(deps, user_id);
+  return parent;
 }
 
-async function isBlockedFrom(deps: DropsDeps, user: string, parent: Parent | undefined): Promise<boolean> {
-  if (parent === undefined || deps.relationsTo === undefined) return false;
-  await refuseErased(deps, user);
-  return isBetweenBlocked(deps, { field: "user_id", user }, parent);
+interface Unmade {
+  readonly drop: NewDrop;
+  readonly key: string;
+  readonly parent: Parent | undefined;
 }
 
-/** A request makes no drop if its key has made one, or the drop replied to is missing, or a block stands between. */
-async function findMade(
-  { store }: DropsDeps,
-  { drop, key, isRefused }: { readonly drop: NewDrop; readonly key: string; readonly isRefused: boolean },
-): Promise<wire.DropDetails> {
+/** A request makes no drop if its key has made one, or the author may not see the drop replied to, or that is gone. */
+async function findMade({ store }: DropsDeps, { drop, key, parent }: Unmade): Promise<wire.DropDetails> {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
   if (before === undefined) {
-    if (isRefused) throw new AppError("notfound", "reply_to: there is no such drop");
-    if (drop.reply_to !== "") throw await lacksParent(store, drop.reply_to);
-    throw new AppError("unavailable", "idempotency_key: expired during the request");
+    if (drop.reply_to === "") throw new AppError("unavailable", "idempotency_key: expired during the request");
+    if (parent?.repost_of) throw new AppError("conflict", "reply_to: the drop is a repost");
+    throw new AppError("notfound", "reply_to: there is no such drop");
   }
   const [made] = await store.drops.byIds([before]);
   if (made === undefined || made.deleted_at !== null)
     throw new AppError("conflict", "idempotency_key: its drop is deleted");
   return presentDetails(made);
-}
-
-async function lacksParent(store: DropsDeps["store"], replyTo: string): Promise<AppError> {
-  const [parent] = isUri(replyTo) ? [] : await store.drops.byIds([replyTo]);
-  if (parent !== undefined && parent.repost_of !== "")
-    return new AppError("conflict", "reply_to: the drop is a repost");
-  return invalid("reply_to", "there is no such drop");
 }
 
 async function refusalReason(deps: DropsDeps, edit: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {

@@ -13,10 +13,9 @@ import { dropReacted, engagementChanged, REACTION_KINDS, type ReactionKey } from
 import { observePosts } from "../drops/observe.js";
 import { isUri, readAnyDropId, readDropId, readDropIds } from "../drops/request.js";
 import { localDropOr } from "../drops/uris.js";
-import { isBetweenBlocked } from "../drops/visibility.js";
 import type { ReactionsDeps } from "./deps.js";
 import type { ReactionStore } from "./reactions.sql.js";
-import { findTarget, type Target } from "./targets.js";
+import { findAnyTarget, findTarget, type Target } from "./targets.js";
 
 const MAX_COUNTS = 200;
 const NONE = { likes: 0, shares: 0, replies: 0 } as const;
@@ -43,13 +42,12 @@ const react =
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
     const id = readAnyDropId("drop_id", localDropOr(request.drop_id, deps.config));
     const actor_id = readId("user_id", request.user_id);
-    const target = isUri(id) ? await findTarget(deps, "drop_id", id) : undefined;
+    const target = await (active ? findLikeable(deps, id, actor_id) : findUnlikeable(deps, id));
     if (target && target.deleted_at !== null) return refused(target, active);
     const reaction = { drop_id: target?.key ?? id, kind: "like", actor_id } as const;
-    const told = target === undefined ? dropReacted(reaction, active ? deps.now() : undefined) : undefined;
+    const told = isUri(id) ? undefined : dropReacted(reaction, active ? deps.now() : undefined);
     const write = () =>
       deps.store.reactions.like({ like: reaction, active, counted: engagementChanged(reaction), told });
-    if (active) await requireUnblocked(deps, reaction, target);
     const result = await (active ? limitedReaction(deps, reaction, write) : write());
     if (!result.found) return refused(target ?? (await storedDrop(deps, id)), active);
     if (result.changed) {
@@ -78,21 +76,17 @@ function usesOf({ actor_id: user, kind }: ReactionKey, { limitReactions, limitDr
   return kind === "share" ? [reaction, { kind: "drops", user, limit: limitDrops }] : [reaction];
 }
 
-/**
- * @throws AppError `notfound` if the user and one of the drop's people block each other: a reaction that exists can be
- * taken back
- */
-async function requireUnblocked(
-  deps: ReactionsDeps,
-  { drop_id, actor_id }: ReactionKey,
-  target: Target | undefined,
-): Promise<void> {
-  if (deps.relationsTo === undefined && deps.isSuspended === undefined) return;
-  await refuseErased(deps, actor_id);
-  const drop = target ?? (await deps.store.drops.byId(drop_id));
-  if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))
-    throw new AppError("notfound", "drop_id: there is no such drop");
-}
+/** @throws AppError `notfound` if the user may not see the drop, `conflict` if the user is erased */
+const findLikeable = (deps: ReactionsDeps, id: string, user: string): Promise<Target> =>
+  findTarget({ ...deps, viewerField: "user_id" }, "drop_id", id, user).catch(async (error: unknown) => {
+    // The statement that stores a like refuses the erased by itself.
+    await refuseErased(deps, user);
+    throw error;
+  });
+
+/** The statement that takes a like back finds a drop of this server by itself. */
+const findUnlikeable = async (deps: ReactionsDeps, id: string): Promise<Target | undefined> =>
+  isUri(id) ? findAnyTarget(deps, "drop_id", id) : undefined;
 
 /** A deleted drop and a repost have no likes: there is nothing to take back, and none can be added. */
 function refused(

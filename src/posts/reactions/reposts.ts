@@ -12,7 +12,7 @@ import { localDropOr } from "../drops/uris.js";
 import { isForEverybody } from "../drops/visibility.js";
 import type { ReactionsDeps } from "./deps.js";
 import { limitedReaction } from "./reactions.js";
-import { findTarget, type Target } from "./targets.js";
+import { findAnyTarget, findTarget, type Target } from "./targets.js";
 
 /** A share makes a repost: a drop of its own, which lives as long as the share and its original do. */
 export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string) => ({
@@ -22,7 +22,10 @@ export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string
     const sharer = readId("user_id", request.user_id);
     refuseWhileFull(deps);
     await refuseErased(deps, sharer);
-    const original = await findShareable(askingOnce(deps, "user_id"), { field: "drop_id", id: dropId, sharer });
+    const original = await findShareable(
+      { ...askingOnce(deps), viewerField: "user_id" },
+      { field: "drop_id", id: dropId, sharer },
+    );
     const share = newShare(original, sharer, nextId(deps.now()));
     const reaction = shareOf(original.key, sharer);
     const shared = await limitedReaction(deps, reaction, () => deps.store.reposts.share(share));
@@ -48,7 +51,7 @@ export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string
 /** Resolves to undefined for a deleted drop. @throws AppError `notfound` */
 async function keyOfOriginal(deps: ReactionsDeps, id: string): Promise<string | undefined> {
   if (isUri(id)) {
-    const { key, deleted_at } = await findTarget(deps, "drop_id", id);
+    const { key, deleted_at } = await findAnyTarget(deps, "drop_id", id);
     return deleted_at === null ? key : undefined;
   }
   const drop = await storedDrop(deps, id);

@@ -9,7 +9,9 @@ import type { Unlinked } from "./adopt.sql.js";
 import type { ReactionsDeps } from "./deps.js";
 
 /** A drop of this server, or a remote one, to which people react. */
-export interface Target extends Pick<StoredDrop, "user_id" | "visibility" | "recipients" | "repost_of" | "deleted_at"> {
+export interface Target
+  extends Pick<StoredDrop, "user_id" | "visibility" | "recipients" | "mentions" | "reply_to_author" | "repost_of">,
+    Pick<StoredDrop, "deleted_at"> {
   /** A drop id or a URI. */
   readonly id: string;
   /** The id under which it has reactions; that of a deleted remote drop may be empty. */
@@ -18,10 +20,10 @@ export interface Target extends Pick<StoredDrop, "user_id" | "visibility" | "rec
   readonly repost_author?: string;
 }
 
-/** Finds a drop, deleted or not, whoever may see it. */
+/** Resolves to a drop, deleted or not, whoever may see it. */
 export async function targetOf(deps: AdoptDeps, id: string): Promise<Target | undefined> {
   if (!isUri(id)) {
-    const [drop] = await deps.store.drops.byIds([id]);
+    const drop = await deps.store.drops.byId(id);
     return drop && { ...drop, id, key: id, isRemote: false };
   }
   const object = await deps.store.remote.get(id);
@@ -30,13 +32,23 @@ export async function targetOf(deps: AdoptDeps, id: string): Promise<Target | un
   return { ...judged(object), id, key, isRemote: true, repost_of: "" };
 }
 
+/** Finds a drop, deleted or not, whoever may see it: a reaction to it can be taken back. @throws AppError `notfound` */
+export async function findAnyTarget(deps: AdoptDeps, field: string, id: string): Promise<Target> {
+  const target = await targetOf(deps, id);
+  if (target === undefined) throw noSuchDrop(field);
+  return target;
+}
+
 /** Finds a drop, deleted or not, that a person (unset: anybody) may see. @throws AppError `notfound` */
 export async function findTarget(deps: ReactionsDeps, field: string, id: string, viewer?: string): Promise<Target> {
   const target = await targetOf(deps, id);
   const shown = target === undefined ? [] : await visibleTo(deps, viewer, [target]);
-  if (shown[0] === undefined) throw new AppError("notfound", `${field}: there is no such drop`);
+  if (shown[0] === undefined) throw noSuchDrop(field);
   return shown[0];
 }
+
+/** A drop that a person may not see is answered like one that does not exist. */
+export const noSuchDrop = (field: string): AppError => new AppError("notfound", `${field}: there is no such drop`);
 
 export interface AdoptDeps extends Pick<ReactionsDeps, "now"> {
   readonly store: ReactionsDeps["store"];
