@@ -166,8 +166,8 @@ type Parent = StoredDrop | (StoredRemoteObject & { readonly user_id: string; rea
 /** Resolves to the drop that is replied to, deleted or not, if the author of the reply may see it. */
 async function findParent(deps: DropsDeps, { user_id, reply_to }: Draft): Promise<Parent | undefined> {
   const { drops, remote } = deps.store;
-  const found = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
-  const [parent] = await visibleTo<Parent>({ ...deps, viewerField: "user_id" }, user_id, found);
+  const stored = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
+  const [parent] = await visibleTo<Parent>({ ...deps, viewerField: "user_id" }, user_id, stored);
   if (parent === undefined) await refuseErased(deps, user_id);
   return parent;
 }
