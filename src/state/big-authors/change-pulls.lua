@@ -1,14 +1,14 @@
 -- Changes which authors are in sets of pulled authors that are known: groups of sets, each with authors of its own.
 --
--- Sets that are being filled go, and their fills start over, since what they have read may be outdated.
+-- Sets that are being filled are removed. Their fills start over, since they may have read outdated followings.
 --
 -- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since an author's state or a user's
 --          follows may have changed back
 -- ARGV[2]  "add" or "remove"
 -- ARGV[3]  prefix of the keys
--- ARGV[4+] groups: the rest of each key, joined by ",", how many authors, and their tokens
--- returns  how many sets and members have changed
+-- ARGV[4+] groups: the rest of each key, joined by ",", number of authors, and their tokens
+-- returns  number of sets and members that have changed
 local call = redis.call
 local time = call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then

@@ -1,7 +1,7 @@
 -- Fills the set of pulled authors whom a user follows, in two steps.
 --
 -- A change that comes between them removes the key. The second step needs no deadline: as long as the mark stands,
--- nothing has changed. Fills that overlap share the mark of the first; what one of them finishes, all know.
+-- nothing has changed. Fills that overlap share the mark of the first; the one that ends first ends all.
 --
 -- KEYS[1]  the set
 -- ARGV[1]  "begin"; "afresh", whatever is known; or "finish"

@@ -61,7 +61,7 @@ export function createPulls(
     fill: (user: string, read: () => Promise<Following>): Promise<void> =>
       flight.run(user, async () => {
         for (let round = 0; round < MAX_ROUNDS; round++) if ((await filling(user, read, "begin")).known) return;
-        throw new AppError("unavailable", "what the user follows changes faster than it can be read");
+        throw new AppError("unavailable", "the followings of a user change faster than they can be read");
       }),
   };
 }

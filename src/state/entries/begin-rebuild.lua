@@ -1,14 +1,15 @@
 -- Marks a timeline as being rebuilt.
 --
 -- KEYS[1]  the timeline
--- KEYS[2]  of a home: the hash of those whose drops its user does not see
--- KEYS[3]  of a home: the copy of whom its user follows, which goes: replies that come meanwhile are judged at the end
--- ARGV[1]  a negative number nobody else uses: the rebuild's mark, planted as the floor
+-- KEYS[2]  of a home: the hash of its user's hidden users
+-- KEYS[3]  of a home: the copy of its user's followings; it is removed, so that the end of the rebuild judges replies
+--          that come meanwhile
+-- ARGV[1]  the rebuild's mark, which becomes the floor: a negative number that no other rebuild uses
 -- ARGV[2]  time to live of the key, ms; 0: none
--- ARGV[3]  "1": also if the timeline is complete; that is no read, so that a time to live goes on as it was
+-- ARGV[3]  "1": also if the timeline is complete; the time to live stays, since this is no read
 -- ARGV[4]  "1": a home is complete only beside a copy; else only without one
--- returns  false if the timeline is complete; 0 if the hash is not: fan-out could not tell what it may write
---          meanwhile; else the drop ids it held before
+-- returns  false if the timeline is complete; 0 if the hash is incomplete: fan-out could not decide what to write
+--          meanwhile; else the drop ids that it held before
 local afresh = ARGV[3] == '1'
 local floor = redis.call('ZSCORE', KEYS[1], FLOOR)
 local has_copy = KEYS[3] and redis.call('HGET', KEYS[3], STATE) == 'complete'

@@ -1,20 +1,20 @@
 -- Completes a timeline with a snapshot of what the upstreams say.
 --
 -- KEYS[1]  the timeline
--- KEYS[2]  what stage-rebuild has put aside to be added; it is gone afterwards
--- KEYS[3]  what it has put aside to be removed, likewise
--- KEYS[4]  of a home: the copy of whom its user follows, which has the replies that came meanwhile
+-- KEYS[2]  entries that stage-rebuild has stored to be added; this script removes the key
+-- KEYS[3]  drops that it has stored to be removed, likewise
+-- KEYS[4]  of a home: the copy of its user's followings, which has the replies that came meanwhile
 -- KEYS[5]  of a home: the new copy, likewise
--- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since the snapshot may hold what was
---          deleted meanwhile, and nobody looks for tombstones any more
+-- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since the snapshot may hold deleted drops
+--          and nobody looks for their tombstones any more
 -- ARGV[2]  the rebuild's mark
 -- ARGV[3]  the time down to which the snapshot is complete, ms; 0: from the start
 -- ARGV[4]  cap on drops
--- ARGV[5]  how many drops were put aside
--- ARGV[6]  how many fields the new copy has; 0: the home shows all replies, and has no copy
--- ARGV[7]  how many drop ids follow that are to go
+-- ARGV[5]  number of drops that were stored
+-- ARGV[6]  number of fields of the new copy; 0: the home shows all replies, and has no copy
+-- ARGV[7]  number of drop ids that follow and are to be removed
 -- ARGV[8+] those ids, then score, drop id, score, drop id, ... of the rest of the snapshot
--- returns  1; 0 if the mark is gone: a change overtook the snapshot, or the key or what was put aside was lost
+-- returns  1; 0 if the mark is gone: a change overtook the snapshot, or a key was lost
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')

@@ -14,7 +14,7 @@ const COMPLETE = "complete";
 /** Reads and stages the copies of whom users follow, which are beside their homes. */
 export function createFollowsStore({ command }: Pick<Scripts, "command">, judgesReplies: boolean) {
   return {
-    /** Resolves to true if a home has a copy just if it must have one; see read-page.lua. */
+    /** Resolves to true if the home has a copy and must have one, or has none and must not; see read-page.lua. */
     async isRight(home: string): Promise<boolean> {
       const state = await command("hget", (client) => client.hget(followsKeyOfHome(home), HIDDEN_STATE));
       return (state === COMPLETE) === judgesReplies;

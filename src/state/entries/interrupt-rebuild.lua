@@ -1,17 +1,17 @@
--- Makes rebuilds under way start over, since what they have read may be outdated, and changes the copies of whom users
--- follow.
+-- Makes rebuilds under way start over, since they may have read outdated followings, and changes the copies of users'
+-- followings.
 --
--- If a reply to somebody is in a home, or was left out, and that follow changes, the home is not complete any more.
+-- A home becomes incomplete if a follow of somebody changes to whom a reply is in the home, or was left out of it.
 --
 -- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  "1": homes without a copy are not complete
 -- ARGV[2]  prefix of the keys
 -- ARGV[3]  rest of each key, joined by ","
 -- ARGV[4+] changed follows of each key, joined by ",": "1" for a follow or "0", and the token of the followed user
--- returns  of each timeline { the floor that stood, or ""; the score of its oldest drop, or "" }
+-- returns  for each timeline { the floor before, or ""; the score of its oldest drop, or "" }
 local call, result = redis.call, {}
 
--- Returns true if the home is not complete any more.
+-- Returns true if the home is no longer complete.
 local function change(follows, is_follow, token)
   local held = call('HMGET', follows, STATE, token, LEFT)
   local value = held[2] or ''

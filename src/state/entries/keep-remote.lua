@@ -6,7 +6,7 @@
 -- KEYS[2]  the set of its remote drops
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused
 -- ARGV[2]  the rebuild's mark
--- ARGV[3]  the newest time of a remote drop that is left out because the share is used up, ms; 0: none is
+-- ARGV[3]  newest time of a remote drop that is left out because the share is used up, ms; 0: none is left out
 -- ARGV[4+] score, drop id, score, drop id, ...
 -- returns  1; 0 if the mark is gone
 local time = redis.call('TIME')

@@ -23,7 +23,7 @@ export interface OwnedList {
 
 /** Time to wait for the users service if an earlier answer is known. */
 const PATIENCE_MS = SECOND;
-/** Time limit of a question that pages share. */
+/** Time limit of a call that pages share. */
 const QUESTION_MS = 5 * SECOND;
 /**
  * Pages and streams use an answer of at most this age: 500 members cost the users service some ms, and a reader turns
@@ -45,7 +45,7 @@ export interface KnownReader {
 
 export type ListReaders = ReturnType<typeof createListReaders>;
 
-/** Reads the members of lists. What has changed, also that a list is gone, shows on pages within {@link LIST_READER_AGE_MS}. */
+/** Reads the members of lists. Pages show changes, and the end of a list, within {@link LIST_READER_AGE_MS}. */
 export function createListReaders(readReader: Upstreams["listReader"]) {
   const known = createCache<KnownReader>("listReaders", {
     sizeOf: ({ reader: { members, followed } }) => 2 * (textsBytes([...members]) + textsBytes([...followed])),
@@ -56,7 +56,7 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
     const readAt = performance.now();
     try {
       const { member_ids, followed_ids, owner_id } = await readReader(owner, list, deadline);
-      // A service that does not know the field names nobody.
+      // An older service does not know the field.
       if (owner === "" && owner_id === "") throw new AppError("notfound", "list_id: the list has no owner");
       const reader = { owner: owner || owner_id, members: new Set(member_ids), followed: new Set(followed_ids) };
       const answer = { reader, readAt };

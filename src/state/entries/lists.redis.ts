@@ -3,13 +3,13 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import { bylinesKey, FLOOR_MEMBER, listKey, removalNotesKey } from "../keys.js";
 import { removeListing } from "../listeners/registry.redis.js";
 
-/** The timelines of lists, as commands see them that know only their names. */
+/** Removes and renews timelines of lists, for callers that know only the list. */
 export function createLists(scripts: Scripts) {
   const { command } = scripts;
   return {
     /**
-     * Removes the timeline of a list, and the keys beside it. A rebuild that is under way starts over. Gateways find the
-     * listing of its streams gone, and then ask whether the list is.
+     * Removes the timeline of a list, and the keys beside it. A rebuild under way starts over. The listing of its streams
+     * is removed, too, so that gateways ask whether the list exists.
      */
     forget: async (list: string): Promise<void> => {
       const key = listKey(list);

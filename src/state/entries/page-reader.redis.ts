@@ -38,7 +38,7 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly standingBylinesOf: (home: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
   readonly repostWindow?: number;
-  /** Resolves to those of these users whom the user of a home follows; to undefined if the copy of that is lost. */
+  /** Resolves to those of these users whom the user of a home follows; to undefined if the copy is lost. */
   readonly followedAmong: (home: string, users: readonly string[]) => Promise<ReadonlySet<string> | undefined>;
   /** Set by tests, which replace it by a wrong one. */
   readonly merge?: typeof merge;

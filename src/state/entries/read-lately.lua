@@ -1,11 +1,10 @@
--- Tells which homes were read lately: those with a floor, which a read gives them, and much time to live left, which
--- only reads renew.
+-- Tells which homes were read lately: a read gives a home a floor, and only reads renew the time to live.
 --
 -- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  time to live that must be left, ms
 -- ARGV[2]  prefix of the keys
 -- ARGV[3]  rest of each key, joined by ","
--- returns  of each home 1 or 0
+-- returns  for each home 1 or 0
 local least = tonumber(ARGV[1])
 
 local function is_recent(key)

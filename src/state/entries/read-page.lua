@@ -1,8 +1,8 @@
 -- Reads of each timeline the entries next to a position, the floor, and whether one of them is tombstoned, at one instant.
 --
 -- KEYS     none; in a Redis Cluster one of the timelines, which are all on its node
--- ARGV[1]  "1": the tombstones are on this server; without it nothing is said about them, and a page may show deleted drops
--- ARGV[2]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
+-- ARGV[1]  "1": the tombstones are on this server; else they are not read, and a page may show deleted drops
+-- ARGV[2]  maximum idle time, ms: a key that was not read for longer may lack deletions, and counts as incomplete
 -- ARGV[3]  how many entries more are read in place of an encoded page, if there are reposts
 -- ARGV[4]  "1": a home beside which no copy of whom its user follows stands is not complete; else one that has a copy
 -- ARGV     then of each timeline:
@@ -58,7 +58,7 @@ local function expire(key, ttl) write('PEXPIRE', key, ttl) end
 
 -- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was, unless that
 -- one gave the key a longer time than this one does. A renewal a moment after another is not worth a write to replicas
--- and disk. Returns true if the key is not vouched for any more.
+-- and disk. Returns true if the key was idle for too long.
 local function renew(key, ttl)
   local left = call('PTTL', key)
   local is_idle = left >= 0 and ttl - left > tonumber(ARGV[2])

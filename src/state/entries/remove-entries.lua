@@ -4,9 +4,9 @@
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since a follow
 --          may have brought the drops back
 -- ARGV[2]  prefix of the keys
--- ARGV[3+] groups: the rest of each key, joined by ",", how many drops, and
+-- ARGV[3+] groups: the rest of each key, joined by ",", number of drops, and
 --          their ids
--- returns  how many entries were removed
+-- returns  number of removed entries
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the removal came after its deadline')

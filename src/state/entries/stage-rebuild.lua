@@ -1,14 +1,14 @@
 -- Stores a part of a rebuild in keys that no read uses, until finish-rebuild moves all parts at once.
 --
 -- KEYS[1]  the timeline
--- KEYS[2]  what is to be added, collected in a sorted set of this rebuild's own, in the timeline's slot
--- KEYS[3]  what is to be removed, likewise
+-- KEYS[2]  entries to add, in a sorted set of this rebuild, in the timeline's slot
+-- KEYS[3]  drops to remove, likewise
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused
 -- ARGV[2]  the rebuild's mark
--- ARGV[3]  time to live of what is put aside, ms
--- ARGV[4]  how many drop ids follow that are to be removed
+-- ARGV[3]  time to live of these two keys, ms
+-- ARGV[4]  number of drop ids that follow and are to be removed
 -- ARGV[5+] those ids, then score, drop id, score, drop id, ... to be added
--- returns  how many are put aside by now; 0 if the mark is gone: none is any more
+-- returns  number of drops stored by now; 0 if the mark is gone: the keys are removed
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')

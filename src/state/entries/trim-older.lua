@@ -5,7 +5,7 @@
 -- ARGV[2]  the time, ms since the epoch
 -- ARGV[3]  prefix of the keys
 -- ARGV[4]  rest of each key, joined by ","
--- returns  how many entries were removed
+-- returns  number of removed entries
 local call = redis.call
 local time = call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
@@ -17,7 +17,7 @@ local before, total = ARGV[2], 0
 local function trim(key)
   local floor = call('ZSCORE', key, FLOOR)
   local within = floor and tonumber(floor) >= 0 and tonumber(floor) < tonumber(before)
-  -- Lifted out of the way, so that the key is never empty and lost with its time to live.
+  -- The floor moves up meanwhile: an empty key would be removed, and lose its time to live.
   if within then call('ZADD', key, before, FLOOR) end
   total = total + call('ZREMRANGEBYSCORE', key, 0, '(' .. before)
   if within then call('ZADD', key, floor, FLOOR) end

@@ -3,7 +3,7 @@
 -- KEYS     none: a Redis Cluster has no hiders
 -- ARGV[1]  the user
 -- ARGV[2]  time to live of the sets, ms
--- ARGV[3+] those whose drops the user does not see
+-- ARGV[3+] the user's hidden users
 -- returns  1
 for i = 3, #ARGV do
   local hiders = HIDERS .. ARGV[i]

@@ -1,26 +1,26 @@
--- Changes whose drops a user does not see, in two steps.
+-- Changes the hidden users of a user, in two steps.
 --
--- Between them the caller asks how it is now: events may come twice, late and in any order. A change of the same two
--- users that begins later takes over.
+-- Between them the caller asks for the current state: events may come twice, late and in any order. A change of the same
+-- two users that begins later takes over.
 --
--- What is hidden now goes out of the home, and what is shown again has to come back: the home is rebuilt by its next
--- read. A change that somebody else made does so at most once in some seconds; in between the home notes when it is due.
+-- Drops that are hidden now leave the home, and those that are shown again come back: the next read rebuilds the home.
+-- Changes by others cause that at most once in some seconds; in between the home notes when the next rebuild is due.
 -- The hash expires when the first of its mutes ends.
 --
 -- KEYS[1]  the home
--- KEYS[2]  the hash of those whose drops the user does not see
+-- KEYS[2]  the hash of the user's hidden users
 -- KEYS[3]  its changes
--- KEYS[4]  what a fill has staged
+-- KEYS[4]  the staged pieces of a fill
 -- KEYS[5]  the renewal of the home: "0" after one, or when the next is due, ms
 -- KEYS[6]  "1" once the hash has a mute that ends, until the home is without it
--- ARGV[1]  "begin"; "finish"; "renew" if the home may have got something meanwhile; "lose" if nobody tells how it is:
---          the hash is not complete any more
+-- ARGV[1]  "begin"; "finish"; "renew" if the home may have got drops meanwhile; "lose" if the current state is unknown:
+--          the hash is no longer complete
 -- ARGV[2]  the mark of the change
 -- ARGV[3]  time to live of the hash, ms
 -- ARGV[4]  time to live of the changes, ms
 -- ARGV[5]  time between two renewals, ms
--- ARGV[6+] "begin": users; "renew": nothing; else user, "all", "reposts" or "", and "own"; "other"; "apart" if the home has nothing that
---          changes; time until it ends, ms, or ""
+-- ARGV[6+] "begin": users; "renew": nothing; else user, "all", "reposts" or "", and "own"; "other"; "apart" if the home
+--          has no drop that changes; time until the end, ms, or ""
 -- returns  "begin": "complete", "filling" or "", then what is hidden of each user; "finish": of each user 1, 0 if a
 --          later change has taken over, -1 if the change was lost; else nothing
 local call, home, hidden, changes, staged, renewal = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -1,20 +1,20 @@
--- Fills the hash of those whose drops a user does not see, piece by piece: the pieces are staged beside it.
+-- Fills the hash of a user's hidden users, piece by piece: the pieces are staged beside it.
 --
--- Until the hash is complete it has what was known before. A change that comes meanwhile writes what it is now into the
--- changes, which count more than what was staged, and renews the mark. A process of 0.2.0 fills the hash in one step, and
--- its changes remove the mark: the fill is over. If the hash was incomplete and has somebody now, the home may have
+-- Until the fill ends, the hash keeps its earlier users. A change that comes meanwhile writes the current state into the
+-- changes, which count more than the staged pieces, and renews the mark. A process of 0.2.0 fills the hash in one step,
+-- and its changes remove the mark: the fill is over. If the hash was incomplete and has somebody now, the home may have
 -- their drops; if a mute has ended, it lacks drops: it is not complete any more. The hash expires when the first mute ends.
 --
 -- KEYS[1]  the hash: user -> "all" or "reposts"; ~state -> "complete", or the mark of a fill
--- KEYS[2]  what is staged: likewise, with ~fill -> name of the fill, ~mark -> its mark, ~until -> when the first mute ends,
---          ms
+-- KEYS[2]  the staged pieces: likewise, with ~fill -> name of the fill, ~mark -> its mark, ~until -> when the first mute
+--          ends, ms
 -- KEYS[3]  the changes: user -> "=all", "=reposts", "=" of nobody; or the mark of a change that is being applied
 -- KEYS[4]  the home
 -- KEYS[5]  "1" once the hash has a mute that ends, until the home is without it
 -- ARGV[1]  "begin", "add" or "finish"
 -- ARGV[2]  "begin": a name that no fill has had; else the name that "begin" returned
 -- ARGV[3]  time to live of the hash, ms
--- ARGV[4]  time to live of what is staged, ms
+-- ARGV[4]  time to live of the staged pieces, ms
 -- ARGV[5]  time until the first mute ends, ms; "": none does
 -- ARGV[6+] with "add": user, "all" or "reposts", ...
 -- returns  "begin": the name of the fill, nil if the hash is complete; else 1, or 0 if the fill is over

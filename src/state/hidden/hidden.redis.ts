@@ -163,7 +163,7 @@ export function createHiddenStore(
 export const timeLeft = (until: number | undefined): number | "" =>
   until === undefined ? "" : Math.max(1, Math.ceil(until - sharedNow()));
 
-const changing = () => new AppError("unavailable", "whom the user hides changes faster than it can be read");
+const changing = () => new AppError("unavailable", "the hidden users of a user change faster than they can be read");
 
 /** Reads from Redis how the user hides these targets, and if the hash is still complete. */
 async function askRedis({ command }: Pick<Scripts, "command">, user: string, targets: readonly string[]) {

@@ -1,9 +1,9 @@
--- Notes what is known of attempts at messages, once however often it is noted under one name.
+-- Notes attempts at messages, each once, however often it is noted under its name.
 --
 -- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  time to live, ms
 -- ARGV[2+] for each message: its key; name of the attempt; "begun" (beside other messages), "alone" or "failed"
--- returns  for each message { how many attempts there were, this one included; how many of
+-- returns  for each message { number of attempts, this one included; number of
 --          the others never reported back; how many of these were beside other messages, which
 --          the second number counts as one }
 local noted = {}
