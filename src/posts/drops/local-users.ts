@@ -2,11 +2,14 @@ import type { Profile } from "../../gen/avion/users.js";
 import type { IdPage } from "../../kernel/paging.js";
 import type { DropsStore } from "./deps.js";
 
-/** Resolves to the profile of a user, undefined if there is none. @throws AppError `unavailable`, naming the field, while the
- * UserService is unavailable */
+/**
+ * Resolves to the profile of a user, undefined if there is none.
+ *
+ * @throws AppError `unavailable`, naming the field, while the UserService is unavailable
+ */
 export type ProfileOf = (field: string, userId: string) => Promise<Profile | undefined>;
 
-/** Resolves to one page of the followers. @throws AppError `unavailable` while the UserService is */
+/** Resolves to one page of the followers. @throws AppError `unavailable` while the UserService is unavailable */
 export type FollowersOf = (userId: string, size: number, token: string) => Promise<IdPage>;
 
 interface LocalUsersDeps {

@@ -19,7 +19,7 @@ const MAX_DESCRIPTION_CHARACTERS = 1_500;
 const MAX_TYPE_CHARACTERS = 200;
 const MAX_LANGUAGE_CHARACTERS = 64;
 const MAX_EXTRA_BYTES = 16 * 1_024;
-/** Clients of several languages read 100 messages in each other, and a level takes three. */
+/** Clients of several languages read at most 100 nested messages, and a level takes three. */
 const MAX_EXTRA_DEPTH = 25;
 const MAX_PIXELS = 2 ** 31 - 1;
 
@@ -65,7 +65,7 @@ function extraFault(extra: Payload["extra"]): string | undefined {
     : undefined;
 }
 
-/** A protobuf value may be unset, NaN or infinite, which JSON has not. */
+/** A protobuf value may be unset, NaN or infinite, which JSON cannot express. */
 function jsonFault(value: unknown, depth: number): string | undefined {
   if (value === undefined || (typeof value === "number" && !Number.isFinite(value)))
     return "has a value that is no JSON";

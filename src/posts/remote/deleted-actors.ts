@@ -21,9 +21,10 @@ export interface DeletedActorsDeps {
 }
 
 /**
- * Has deleted actors (unset: any) erased: all parts forget them. A stranger, whom no row names here or in the
- * UserService, costs a tombstone and two markers. Resolves to their number. @throws AppError
- * `unavailable` while the UserService is
+ * Starts the erasure of deleted actors (unset: any), after which all parts forget them. A stranger, whom no row names
+ * here or in the UserService, costs a tombstone and two markers. Resolves to their number.
+ *
+ * @throws AppError `unavailable` while the UserService is unavailable
  */
 export async function eraseDeletedActors(deps: DeletedActorsDeps, limit: number, uri?: string): Promise<number> {
   const { eraseUser, store } = deps;

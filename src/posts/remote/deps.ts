@@ -10,7 +10,7 @@ import type { createLinkStore } from "./links.sql.js";
 import type { createRemoteWrites } from "./remote.sql.js";
 import type { createRemoteReactionStore } from "./remote-reactions.sql.js";
 
-/** Has the UserService ask a user before somebody follows them. @throws AppError `unavailable` while the UserService is */
+/** Makes the UserService ask a user before others follow them. @throws AppError `unavailable` while it is unavailable */
 export type SetApproval = (userId: string, approves: boolean) => Promise<void>;
 
 export interface RemoteStore extends ReactionsStore {
