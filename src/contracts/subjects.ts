@@ -37,6 +37,7 @@ export const CONSUMER = {
   edges: "edges",
   hotEdges: "edges-hot",
   hotGraph: "graph-hot",
+  hotNotifications: "notifications-hot",
   counter: "counter",
   publications: "publications",
   analysis: "analysis",
@@ -87,6 +88,13 @@ const EDGE_JOBS = "fanout.edges.";
 export const edgeJobSubject = (admittedAt: number): string => EDGE_JOBS + Math.floor(admittedAt / MINUTE);
 
 export const isEdgeJob = (subject: string): boolean => subject.startsWith(EDGE_JOBS);
+
+const NOTIFICATION_JOBS = "fanout.notifications.";
+
+export const notificationJobSubject = (admittedAt: number): string =>
+  NOTIFICATION_JOBS + Math.floor(admittedAt / MINUTE);
+
+export const isNotificationJob = (subject: string): boolean => subject.startsWith(NOTIFICATION_JOBS);
 
 /** Returns ms since the epoch, or 0 if the subject has no minute of admission. */
 export const admittedSince = (subject: string): number => Number(/\.(\d+)$/.exec(subject)?.[1] ?? 0) * MINUTE;

@@ -21,9 +21,9 @@ import {
   PUBLICATION_CHECK,
   SHARED_CHANGED,
 } from "../contracts/subjects.js";
-import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
+import { createQueue, type Queue, stored } from "../platform/nats/queue.js";
 import type { HidingChange, Viewers } from "../state/index.js";
 import { traceHeaders } from "../telemetry/spans.js";
 import { observeFanout } from "./observe.js";
@@ -45,8 +45,7 @@ export interface AddressedNotification extends Viewers {
 /** Resolves after every PubAck. */
 export type PublishNotifications = (all: readonly AddressedNotification[]) => Promise<void>;
 
-/** Resolves after every PubAck. */
-export type Queue<Job> = (jobs: readonly Job[]) => Promise<void>;
+export type { Queue };
 
 /** Resolves after every PubAck. */
 export type Complete = (
@@ -131,18 +130,6 @@ export const createQueueJobs = (publishAll: PublishAll): Queue<FanoutJob> =>
 export const createQueueEdges = (publishAll: PublishAll): Queue<EdgeJob> =>
   createQueue(publishAll, ({ admitted_at }) => edgeJobSubject(admitted_at), edgeJobMessageId);
 
-function createQueue<Job>(
-  publishAll: PublishAll,
-  subjectOf: (job: Job) => string,
-  idOf: (job: Job) => string,
-): Queue<Job> {
-  return async (jobs) => {
-    const headers = traceHeaders();
-    const messageOf = (job: Job) => ({ subject: subjectOf(job), body: JSON.stringify(job), id: idOf(job), headers });
-    await stored(publishAll, jobs.map(messageOf));
-  };
-}
-
 /** Chooses the completions that are to be checked later. */
 export type Sample = (all: readonly FanoutCompleted[]) => ReadonlySet<FanoutCompleted>;
 
@@ -160,9 +147,4 @@ export function createComplete(publishAll: PublishAll, sample: Sample): Complete
     await stored(publishAll, messages);
     observeFanout.completed(all.map(({ completed }) => completed));
   };
-}
-
-async function stored(publishAll: PublishAll, messages: readonly Message[]): Promise<void> {
-  const failed = (await publishAll(messages)).find((result) => result instanceof AppError);
-  if (failed) throw failed;
 }

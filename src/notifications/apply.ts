@@ -1,7 +1,10 @@
-import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
+import { MAX_JOB_CHANGES, type NotificationJob } from "../contracts/notification-jobs.js";
+import type { BatchHandler, Delivery, Handler, Handlers } from "../delivery/handler.js";
+import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { codeOf } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
-import { sharedNow } from "../kernel/time.js";
+import { Foreground } from "../kernel/foreground.js";
+import { SECOND, sharedNow } from "../kernel/time.js";
 import type { Erased, Fences } from "../state/index.js";
 import { type Change, type Effects, effectsOf } from "./changes.js";
 import { type JudgeDeps, judge } from "./judge.js";
@@ -13,25 +16,67 @@ export interface ApplyDeps extends JudgeDeps {
   readonly fences: Pick<Fences, "recordTombstones" | "tombstonedAmong">;
   readonly erased: Pick<Erased, "among">;
   readonly tell: (made: readonly Made[]) => Promise<void>;
+  /** Resolves after every PubAck. */
+  readonly queue: (jobs: readonly NotificationJob[]) => Promise<void>;
 }
 
-/** Makes the handlers of DROPS and ACTIVITY. Events may come late, twice and in any order. */
-export function createHandlers(deps: ApplyDeps): Handlers {
-  const batch: BatchHandler = async (deliveries) => {
+/** Maximum number of changes in a batch of a user who is not hot. A batch is full only while events wait. */
+const FEW_CHANGES = 20;
+/** Maximum time that a job waits for a moment without batches of events, ms. */
+const JOBS_WAIT_MS = SECOND / 4;
+
+/**
+ * Makes the handlers of DROPS and ACTIVITY, and those of jobs. Events may come late, twice and in any order. A batch in
+ * which one user gets very many notifications shows that events wait: the changes of this user become jobs, so that
+ * those of others do not wait for them.
+ */
+export function createHandlers(deps: ApplyDeps): Readonly<Record<"events" | "jobs", Handlers>> {
+  const single: Handler = (delivery) => apply(deps, [effectsOf(delivery)], [delivery.body]);
+  const events = batched(async (all, bodies) => {
+    const { few, jobs } = divided(all);
+    // Late writes must not follow those of the next attempt.
+    await allOf([apply(deps, few, bodies), deps.queue(jobs)]);
+  });
+  const beforeJobs = new Foreground(JOBS_WAIT_MS);
+  const jobs = batched(async (all, bodies) => {
+    await beforeJobs.untilIdle();
+    await apply(deps, all, bodies);
+  });
+  return {
+    events: { single, batch: (...batch) => beforeJobs.run(() => events(...batch)) },
+    jobs: { single, batch: jobs },
+  };
+}
+
+function batched(applyAll: (all: readonly Effects[], bodies: readonly Uint8Array[]) => Promise<void>): BatchHandler {
+  return async (deliveries) => {
     const understood = deliveries.flatMap((delivery) => {
       const effects = effectsUnlessInvalid(delivery);
       return effects === undefined ? [] : [{ delivery, effects }];
     });
     const bodies = understood.map(({ delivery }) => delivery.body);
-    await apply(
-      deps,
+    await applyAll(
       understood.map(({ effects }) => effects),
       bodies,
     );
     const done = new Set(understood.map(({ delivery }) => delivery));
     return deliveries.filter((delivery) => !done.has(delivery));
   };
-  return { batch, single: (delivery) => apply(deps, [effectsOf(delivery)], [delivery.body]) };
+}
+
+/** Divides the changes into those of users with few of them, and jobs for hot users. */
+function divided(all: readonly Effects[]): { readonly few: readonly Effects[]; readonly jobs: NotificationJob[] } {
+  const byUser = grouped(
+    all.flatMap(({ changes }) => changes),
+    ({ user }) => user,
+  );
+  const hot = [...byUser].filter(([, { length }]) => length > FEW_CHANGES);
+  if (hot.length === 0) return { few: all, jobs: [] };
+  const isHot = new Set(hot.map(([user]) => user));
+  return {
+    few: all.map((effects) => ({ ...effects, changes: effects.changes.filter(({ user }) => !isHot.has(user)) })),
+    jobs: hot.flatMap(([, changes]) => chunked(changes, MAX_JOB_CHANGES).map((chunk) => ({ changes: chunk }))),
+  };
 }
 
 function effectsUnlessInvalid(delivery: Delivery): Effects | undefined {

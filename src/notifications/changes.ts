@@ -7,40 +7,17 @@ import {
   type TimelineEvent,
 } from "../contracts/events.js";
 import { isListReader } from "../contracts/lists.js";
+import { type NotificationChange, parseNotificationJob } from "../contracts/notification-jobs.js";
 import { DLQ_HEADER, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { isNews } from "../contracts/times.js";
-import { compareVersions, type Version } from "../contracts/versions.js";
+import { compareVersions } from "../contracts/versions.js";
 import type { Delivery } from "../delivery/handler.js";
 import { NotificationKind } from "../gen/avion/notifications.js";
 import { type Deletion, isRemoteActor } from "../state/index.js";
 
-/** A change of the notification of one key: user, slot, actor and drop. */
-export interface Change {
-  readonly user: string;
-  readonly kind: NotificationKind;
-  readonly actor: string;
-  /** "" for follows. */
-  readonly drop: string;
-  /** Of a repost: the repost; else the drop. */
-  readonly byDrop: string;
-  /** Of a mention in a reply: the author of its parent. */
-  readonly parent?: string | undefined;
-  /** True: the user is told only if they follow the actor. */
-  readonly isForFollowers?: boolean;
-  readonly version: Version;
-  /** Decides between equal versions: an acceptance may have the version of the end of its request. */
-  readonly rank: 0 | 1;
-  /** False: the notification is taken back. */
-  readonly active: boolean;
-  /** Admission, ms since the epoch. */
-  readonly at: number;
-  /** Sequence of the message in its stream. */
-  readonly seq: number;
-  /** True: event streams do not tell of it. */
-  readonly isSilent: boolean;
-}
+export type Change = NotificationChange;
 
-/** The effects of one event of DROPS or ACTIVITY. */
+/** The effects of one event of DROPS or ACTIVITY, or of one job. */
 export interface Effects {
   readonly changes: readonly Change[];
   readonly deleted?: Deletion;
@@ -68,6 +45,7 @@ export function newestOf(changes: readonly Change[]): Change[] {
 /** @throws AppError `invalid`, naming the field */
 export function effectsOf(delivery: Delivery): Effects {
   const { stream, subject, body, time } = delivery;
+  if (stream === STREAM.fanout) return parseNotificationJob(body);
   if (stream === STREAM.activity) return { changes: changesOf(parseStoredActivity(subject, body), delivery) };
   const event = parseStored(subject, body, time);
   if (event.name !== "drop_deleted") return { changes: changesOf(event, delivery) };
@@ -139,6 +117,6 @@ function keysOfDrop(drop: DropCreated | RemoteDropReceived): Key[] {
   const replied = reply_to_author === undefined ? [] : [reply_to_author];
   const mentioned = [...new Set(mentions)].filter((user) => user !== reply_to_author);
   const told = (kind: NotificationKind, users: readonly string[], parent?: string): Key[] =>
-    users.filter(sees).map((user) => ({ user, kind, actor, drop: drop_id, parent }));
+    users.filter(sees).map((user) => ({ user, kind, actor, drop: drop_id, parent_author: parent }));
   return [...told(NotificationKind.REPLY, replied), ...told(NotificationKind.MENTION, mentioned, reply_to_author)];
 }

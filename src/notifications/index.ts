@@ -1,9 +1,13 @@
+import { admittedAt, notificationJobId } from "../contracts/notification-jobs.js";
+import { notificationJobSubject } from "../contracts/subjects.js";
 import { NotificationServiceService } from "../gen/avion/notifications.js";
 import { createBoundedQueue } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import { unaryService } from "../platform/grpc/unary.js";
+import type { PublishAll } from "../platform/nats/publish.js";
+import { createQueue } from "../platform/nats/queue.js";
 import { NOTHING_HIDDEN, type State } from "../state/index.js";
 import { follows } from "../upstreams/follows.js";
 import type { Users } from "../upstreams/upstreams.grpc.js";
@@ -24,6 +28,7 @@ export const NOTIFICATIONS_MIGRATIONS = {
 export interface NotificationsOptions {
   readonly db: Db;
   readonly state: Pick<State, "streams" | "erased" | "fences" | "standings" | "openHidden">;
+  readonly publishAll: PublishAll;
   /** Undefined: nobody is hidden, and the limited notify nobody. */
   readonly users: Users | undefined;
   /** Maximum number of reads that query the database at a time. */
@@ -36,7 +41,8 @@ export interface NotificationsOptions {
 const MAX_WAITING_READS = 10_000;
 
 /** Starts the service, the events about likes and the maintenance, on a migrated database. */
-export function startNotifications({ db, state, users, readsAtOnce, settleMs, log }: NotificationsOptions) {
+export function startNotifications(options: NotificationsOptions) {
+  const { db, state, publishAll, users, readsAtOnce, settleMs, log } = options;
   const { streams, erased, fences, standings } = state;
   const { listenersAmong, notifyUser } = streams;
   const hidden = users === undefined ? { known: async () => NOTHING_HIDDEN } : state.openHidden(users);
@@ -62,6 +68,7 @@ export function startNotifications({ db, state, users, readsAtOnce, settleMs, lo
       hidden,
       standings,
       tell: telling.tell,
+      queue: createQueue(publishAll, (job) => notificationJobSubject(admittedAt(job)), notificationJobId),
       follows: async (user, other) => users !== undefined && follows(users, user, other),
     }),
     forget: createForget(db, settleMs),

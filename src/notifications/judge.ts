@@ -45,7 +45,7 @@ export async function judge(deps: JudgeDeps, changes: readonly Change[]): Promis
 
 /** Homes have no reply to a suspended user. */
 async function mayTell({ standings, follows }: JudgeDeps, change: Change): Promise<boolean> {
-  const { user, actor, parent, isForFollowers = false } = change;
-  if (parent !== undefined && standings.of(parent) === "suspended") return false;
+  const { user, actor, parent_author, isForFollowers = false } = change;
+  if (parent_author !== undefined && standings.of(parent_author) === "suspended") return false;
   return (!isForFollowers && standings.of(actor) !== "limited") || follows(user, actor);
 }

@@ -95,7 +95,16 @@ const SHOWN = 1;
 
 const shownOf = ({ position, kind, actor_id: actor, drop_id: drop }: Row): Shown => ({ position, kind, actor, drop });
 
-const rowOf = ({ user, actor, drop, byDrop, isSilent: _, parent: __, isForFollowers: ___, ...change }: Change) => ({
+const rowOf = ({
+  user,
+  actor,
+  drop,
+  byDrop,
+  isSilent: _,
+  parent_author: __,
+  isForFollowers: ___,
+  ...change
+}: Change) => ({
   ...change,
   user_id: user,
   slot: slotOf(change.kind),

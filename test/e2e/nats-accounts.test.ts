@@ -136,6 +136,14 @@ test("every role does its whole work as its own user of NATS", async () => {
         }),
       );
     });
+    // Notifications of a hot user are jobs of this role.
+    const change = { user: "eve", kind: 3, actor: "dan", drop: "d", byDrop: "d", version: 1, rank: 0, active: true };
+    const job = { changes: [{ ...change, at: Date.now(), seq: 1, isSilent: false }] };
+    await as("notifications", async (connection) => {
+      await connection.jetstream().publish("fanout.notifications.1", JSON.stringify(job));
+      const { streams } = await connection.jetstreamManager({ checkAPI: false });
+      await becomes(async () => expect((await streams.info("FANOUT")).state.messages).toBe(0));
+    });
     const remote = { drop_id: "https://far.example/1", created_at: Date.now() };
     await publisher.publish("ap_drop_received", JSON.stringify(remote));
     await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));

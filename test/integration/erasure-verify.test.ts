@@ -89,6 +89,7 @@ const MESSAGES: readonly (readonly [
 ])[] = [
   ["FANOUT", () => "fanout.job.add.5", (user) => ({ user_ids: ["x", user] })],
   ["FANOUT", () => "fanout.edges.5", (user) => ({ edges: [{ follower_id: user }] })],
+  ["FANOUT", () => "fanout.notifications.5", (user) => ({ changes: [{ user: "x", parent_author: user }] })],
   ["EDGES", (token) => `edges.calm.${token}`, () => ({})],
   ["ENGAGEMENT", () => "engagement.changed", (user) => ({ actor_id: user, kind: "like" })],
   ["ACTIVITY", () => "activity.reacted", (user) => ({ author_id: user })],

@@ -76,6 +76,7 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
   "fanout.job.>": ["fanout.job.remove", "fanout_job"],
   "fanout.rest.>": ["fanout.rest.1", "fanout_job"],
   "fanout.edges.>": ["fanout.edges.1", "fanout_job"],
+  "fanout.notifications.>": ["fanout.notifications.1", "fanout_job"],
   "checks.publication": ["checks.publication", "fanout_completed"],
   "events.timeline.requested": ["events.timeline.requested", "analysis_requested"],
   "events.timeline.completed": ["events.timeline.completed", "timeline_completed"],

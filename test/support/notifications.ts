@@ -2,14 +2,16 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe } from "@jest/glob
 import { ACTIVITY_SUBJECT_OF, type ActivityName } from "../../src/contracts/activity.js";
 import { type EventName, SUBJECT_OF } from "../../src/contracts/events.js";
 import { STREAM } from "../../src/contracts/subjects.js";
-import type { Delivery } from "../../src/delivery/handler.js";
+import type { Delivery, Handlers } from "../../src/delivery/handler.js";
 import { type Notification, NotificationKind } from "../../src/gen/avion/notifications.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { NOTIFICATIONS_MIGRATIONS, startNotifications } from "../../src/notifications/index.js";
 import { createMethods } from "../../src/notifications/service.js";
 import { createNotificationStore } from "../../src/notifications/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
+import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
 import type { Users } from "../../src/upstreams/upstreams.grpc.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";
@@ -47,7 +49,14 @@ function openNotifications(db: Db, redis: RedisBench, nats: NatsBench) {
     leaveOut: () => undefined,
   } as unknown as Users;
   const state = stateOn(redis.scripts, nats);
-  const running = startNotifications({ db, state, users, readsAtOnce: 4, settleMs: 0, log: silent });
+  const jobs: Message[] = [];
+  let takesJobs = true;
+  const publishAll: PublishAll = async (messages) => {
+    if (!takesJobs) return messages.map(() => new AppError("unavailable", "FANOUT is full"));
+    jobs.push(...messages);
+    return messages.map((_, number) => ({ stream: STREAM.fanout, seq: number + 1, duplicate: false }));
+  };
+  const running = startNotifications({ db, state, publishAll, users, readsAtOnce: 4, settleMs: 0, log: silent });
   let seq = 0;
   const methods = createMethods({
     store: createNotificationStore(db),
@@ -57,6 +66,14 @@ function openNotifications(db: Db, redis: RedisBench, nats: NatsBench) {
   const deadline = () => ({ deadline: Date.now() + 10_000 });
   const next = (stream: string, subject: string, json: Json, stated: Partial<Delivery>): Delivery =>
     deliveryOf({ stream, subject, json, seq: ++seq, time: Date.now(), consumer: "notifications", ...stated });
+  const handled = async ({ batch, single }: Handlers, all: readonly Delivery[]): Promise<Message[]> => {
+    for (const delivery of await batch(all, contextWith())) await single(delivery, contextWith());
+    return jobs.splice(0);
+  };
+  const handleJobs = async (made: readonly Message[]): Promise<void> => {
+    for (const { subject, body } of made)
+      await handled(running.handlers.jobs, [deliveryOf({ stream: STREAM.fanout, subject, body: Buffer.from(body) })]);
+  };
   return {
     people,
     state,
@@ -75,9 +92,14 @@ function openNotifications(db: Db, redis: RedisBench, nats: NatsBench) {
       const active = version % 2 === 1;
       return this.activity("drop_reacted", { drop_id, author_id, user_id, kind: "like", active, version });
     },
-    handle: async (...deliveries: readonly Delivery[]): Promise<void> => {
-      const rest = await running.handlers.batch(deliveries, contextWith());
-      for (const delivery of rest) await running.handlers.single(delivery, contextWith());
+    handle: async (...deliveries: readonly Delivery[]): Promise<void> =>
+      handleJobs(await handled(running.handlers.events, deliveries)),
+    /** Handles a batch. Resolves to the jobs that it makes. */
+    queued: (...deliveries: readonly Delivery[]) => handled(running.handlers.events, deliveries),
+    handleJobs,
+    /** From now on NATS takes no jobs. */
+    refuseJobs: (): void => {
+      takesJobs = false;
     },
     /** Forgets what Redis knows of whom a user hides. */
     hiddenChanged: async (): Promise<void> => {

@@ -249,6 +249,7 @@ const CONSUMERS = [
   ["DROPS", "notifications"],
   ["ACTIVITY", "activities"],
   ["FANOUT", "worker"],
+  ["FANOUT", "notifications-hot"],
   ["EDGES", "edges"],
 ] as const;
 

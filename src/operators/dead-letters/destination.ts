@@ -11,7 +11,15 @@ import {
 import { eventOfSubject, isEdge, isErasure, isRelation, isStanding, parseEvent } from "../../contracts/events.js";
 import { parseEdgeJob, parseJob } from "../../contracts/fanout.js";
 import { isListReader } from "../../contracts/lists.js";
-import { DLQ_HEADER, isEdgeJob, isPlainSubject, SILENT_HEADER, STREAM } from "../../contracts/subjects.js";
+import { parseNotificationJob } from "../../contracts/notification-jobs.js";
+import {
+  DLQ_HEADER,
+  isEdgeJob,
+  isNotificationJob,
+  isPlainSubject,
+  SILENT_HEADER,
+  STREAM,
+} from "../../contracts/subjects.js";
 import type { DropPage, TimelineEntry } from "../../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { carried, type DeadLetter } from "../../delivery/dead-letter.js";
@@ -69,9 +77,14 @@ function traceOf({ payload }: PublishedEvent): Record<string, string> {
 function validateAgain({ summary, origin, body }: StoredDeadLetter, now: number): void {
   if (summary.stream === STREAM.drops) parseEvent(eventOfSubject(origin), body, now);
   if (summary.stream === STREAM.activity) parseStoredActivity(origin, body);
-  if (summary.stream === STREAM.fanout) (isEdgeJob(origin) ? parseEdgeJob : parseJob)(body);
+  if (summary.stream === STREAM.fanout) parserOfJob(origin)(body);
   if (summary.stream === STREAM.timeline) parseRequest(body);
   if (summary.stream === STREAM.timelineEvents) parseCompleted(body);
+}
+
+function parserOfJob(subject: string): (body: Uint8Array) => unknown {
+  if (isNotificationJob(subject)) return parseNotificationJob;
+  return isEdgeJob(subject) ? parseEdgeJob : parseJob;
 }
 
 function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: number): Record<string, string> {
@@ -115,6 +128,7 @@ export async function overtakenBy(
 type Check = (upstreams: Upstreams) => Promise<string | undefined>;
 
 function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check | undefined {
+  if (isNotificationJob(subject)) return undefined;
   if (stream === STREAM.fanout) {
     if (!isEdgeJob(subject) && parseJob(body).action === "remove") return undefined;
     throw new AppError(

@@ -7,8 +7,10 @@ import {
   dlqSubject,
   edgeJobSubject,
   isEdgeJob,
+  isNotificationJob,
   jobSubject,
   liveSubject,
+  notificationJobSubject,
   notifySubject,
 } from "../../../src/contracts/subjects.js";
 import { belongsHome } from "../../../src/contracts/timelines.js";
@@ -59,6 +61,8 @@ test("subjects of dead letters and jobs", () => {
   expect(edgeJobSubject(admitted)).toBe(`fanout.edges.${minute}`);
   expect(admittedSince(edgeJobSubject(admitted))).toBe(minute * 60_000);
   expect([edgeJobSubject(admitted), jobSubject(added)].map(isEdgeJob)).toEqual([true, false]);
+  expect(notificationJobSubject(admitted)).toBe(`fanout.notifications.${minute}`);
+  expect([notificationJobSubject(admitted), edgeJobSubject(admitted)].map(isNotificationJob)).toEqual([true, false]);
 });
 
 // Invariant 9.

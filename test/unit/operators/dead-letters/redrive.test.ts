@@ -341,6 +341,16 @@ test("an old dead letter that cannot be checked is refused: no upstreams, no aut
   expect([unknown.held.size, nameless.held.size]).toEqual([1, 1]);
 });
 
+test("an old job of notifications is redriven: versions decide about what it tells", async () => {
+  const change = { user: "ada", kind: 3, actor: "bob", drop: "a1", byDrop: "a1", version: 1, rank: 0, active: true };
+  const headers = { ...old, ...onFanout, "Dlq-Subject": "fanout.notifications.1" };
+  const letter = (json: object) => deadLetterWith({ headers: { ...headers, "Dlq-Reason": "invalid" }, json });
+  const good = letter({ changes: [{ ...change, at: AT, seq: 1, isSilent: false }] });
+  expect((await redriveOne(good)).report.redriven).toEqual([17]);
+  const bad = await redriveOne(letter({ changes: [{ ...change, at: AT, seq: 1 }] }));
+  expect([bad.report.refused[0]?.why, bad.held.size]).toEqual([expect.stringMatching(/changes.0.isSilent/), 1]);
+});
+
 test("an old dead letter whose upstream does not answer is kept as failed", async () => {
   const upstreams: Upstreams = {
     ...upstreamsWith({}),
