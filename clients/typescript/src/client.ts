@@ -48,28 +48,29 @@ export class TimelineClient {
   }
 
   /**
-   * Opens a stream of a timeline. That of the home also tells of positions, notifications, analyses and rewards.
-   * `notifications` is a connection to the same stream, of which other events are left out.
+   * Opens the stream of a timeline. The stream of the home also tells of positions, notifications, analyses and rewards.
+   * `notifications` opens a connection to the same stream, and passes on events of notifications only.
    */
   stream<Name extends StreamName>(name: Name, options: StreamOptions = {}): TimelineStream<EventsOf<Name>> {
     const [place, only] = name === "notifications" ? ["home", NOTIFICATIONS] : [placeOf(name), undefined];
     return new TimelineStream(this.#send, { path: `/events/timeline/${place}`, name, only }, options);
   }
 
-  /** Reads up to where the user has read each timeline. */
+  /** Reads the newest drop that the user has read in each timeline. */
   positions({ signal }: CallOptions = {}): Promise<Positions> {
     return call(this.#send, "/api/v1/positions", { signal });
   }
 
   /**
-   * Stores up to where the user has read a timeline. The stream of the home says `new_position`, on all devices. If another
-   * drop stands with a version as high, the call rejects with status 409, and the message names that one.
+   * Stores the newest drop that the user has read in a timeline. The stream of the home sends `new_position` to all
+   * devices. If another drop is stored with the same or a higher version, the call rejects with status 409, and the
+   * message names it.
    */
   setPosition(position: PositionToSet, { signal }: CallOptions = {}): Promise<SetPosition> {
     return call(this.#send, "/api/v1/positions", { method: "POST", body: position, signal });
   }
 
-  /** Lists what others did with the user and their drops, newest first. The stream says `notification`. */
+  /** Lists what others did with the user and their drops, newest first. The stream sends `notification`. */
   notifications(query: NotificationsQuery = {}, { signal }: CallOptions = {}): Promise<Notifications> {
     return call(this.#send, "/api/v1/notifications", { query, signal });
   }
@@ -79,12 +80,12 @@ export class TimelineClient {
     return call(this.#send, "/api/v1/notifications/unread", { signal });
   }
 
-  /** Marks a notification and all older ones as read. The stream says `notifications_read`, in all tabs of the user. */
+  /** Marks a notification and all older ones as read. The stream sends `notifications_read` to all tabs of the user. */
   async markRead(up_to_id: string, { signal }: CallOptions = {}): Promise<void> {
     await call(this.#send, "/api/v1/notifications/read", { method: "POST", body: { up_to_id }, signal });
   }
 
-  /** Asks for an analysis. The stream says `analysis_completed` or `analysis_failed`. */
+  /** Asks for an analysis. The stream sends `analysis_completed` or `analysis_failed`. */
   analyze(order: Order, { idempotencyKey = crypto.randomUUID(), signal }: AnalyzeOptions = {}): Promise<Accepted> {
     const headers = { "idempotency-key": idempotencyKey };
     return call(this.#send, "/api/v1/timeline/analyze", { method: "POST", body: order, headers, signal });

@@ -18,13 +18,13 @@ export type EventsOf<Name extends StreamName> = Name extends keyof EventStreams
     ? "notification" | "notifications_read" | "reset"
     : EventStreams["list/{id}"];
 
-/** The stream tells of itself by these. */
+/** Events of the stream itself. */
 export interface StreamStates {
   /** The stream is connected; events follow. */
   readonly open: Record<never, never>;
   /** The connection is lost or refused; the next one is opened after `delayMs`. */
   readonly down: { readonly error: TimelineError; readonly delayMs: number };
-  /** The stream is over: it was closed, or `error` says why every other connection would be refused, too. */
+  /** The stream has ended: it was closed, or `error` says why the server would refuse every other connection. */
   readonly closed: { readonly error: TimelineError | undefined };
 }
 

@@ -33,8 +33,8 @@ export function createKeeper(storage: PositionStorage, key: string): (id: string
 const UNREADABLE = "unreadable";
 
 /**
- * Reads the stored position; "" if there is none, or the storage fails. Each connection would fail with a text that no
- * header takes, so another one stands for it.
+ * Reads the stored position; "" if there is none, or the storage fails. A text that no header takes would make each
+ * connection fail, so it is replaced.
  */
 export async function readPosition(storage: PositionStorage | undefined, key: string): Promise<string> {
   try {
