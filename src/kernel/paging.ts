@@ -94,20 +94,31 @@ export interface IdPage {
 /** Enough for 100 million users in pages of 1,000. */
 const MAX_PAGES = 100_000;
 
-/** @throws AppError `failed` if a page leads to itself or to an earlier one, or the list does not end in `maxPages` */
+/** A service that filters as it reads answers with empty pages. One that never ends does so, too. */
+const MAX_EMPTY_PAGES = 1_000;
+
+const isEmpty = (page: object): boolean =>
+  !Object.values(page).some((value: unknown) => Array.isArray(value) && value.length > 0);
+
+/**
+ * @throws AppError `failed` if a page leads to itself or to an earlier one, too many pages in a row are empty, or the
+ *   list does not end in `maxPages`
+ */
 export async function* readPages<OnePage extends { readonly next: string }>(
   read: (token: string) => Promise<OnePage>,
   maxPages: number = MAX_PAGES,
 ): AsyncGenerator<OnePage> {
   // Each token is compared with one earlier token, which moves on at doubled distances: a circle of n pages is found
   // within 3n.
-  let [token, earlier, renewal] = ["", "", 1];
+  let [token, earlier, renewal, empty] = ["", "", 1, 0];
   for (let count = 0; count < maxPages; count++) {
     const page = await read(token);
     yield page;
     if (page.next === "") return;
     if (page.next === token) throw new AppError("failed", "the page of a list leads to itself");
     if (page.next === earlier) throw new AppError("failed", "the pages of a list lead in a circle");
+    empty = isEmpty(page) ? empty + 1 : 0;
+    if (empty === MAX_EMPTY_PAGES) throw new AppError("failed", `${empty} pages of a list in a row are empty`);
     if (count === renewal) [earlier, renewal] = [page.next, 2 * renewal];
     token = page.next;
   }

@@ -1,6 +1,8 @@
+import { isListReader, listReader } from "../contracts/lists.js";
 import { ListServiceService } from "../gen/avion/lists.js";
+import { AppError } from "../kernel/errors.js";
 import type { IdPage } from "../kernel/paging.js";
-import { checkPage } from "./answers.js";
+import { checkPage, type LeaveOut } from "./answers.js";
 import { type createCallUpstream, isUnimplemented } from "./call.grpc.js";
 
 interface FindRequest {
@@ -10,7 +12,10 @@ interface FindRequest {
   readonly size: number;
 }
 
-export function listsOn(call: ReturnType<typeof createCallUpstream>["once"]) {
+/** Another id would name a user where a list is meant. */
+const isListId = (id: string): boolean => isListReader(listReader(id));
+
+export function listsOn(call: ReturnType<typeof createCallUpstream>["once"], leaveOut: LeaveOut) {
   const { findLists, getListReader } = ListServiceService;
   return {
     /** Reads one page of the lists with a member. A users service without lists has none. */
@@ -24,10 +29,18 @@ export function listsOn(call: ReturnType<typeof createCallUpstream>["once"]) {
         },
       );
       checkPage("FindLists", token, { length: ids.length, next });
-      return { ids, next };
+      const lists = ids.filter(isListId);
+      leaveOut("FindLists", member, ids.length - lists.length);
+      return { ids: lists, next };
     },
-    /** An empty user asks about the list of anybody. The deadline is in ms since the epoch. @throws AppError; `isNotFound` tells that the user has no such list */
-    listReader: (user_id: string, list_id: string, deadline: number) =>
-      call(getListReader, { user_id, list_id }, { subject: user_id || list_id, deadline }),
+    /**
+     * An empty user asks about the list of anybody. The deadline is in ms since the epoch.
+     *
+     * @throws AppError `notfound` for an id that no list has; `isNotFound` tells that the user has no such list
+     */
+    listReader: async (user_id: string, list_id: string, deadline: number) => {
+      if (!isListId(list_id)) throw new AppError("notfound", "list_id: is no id of a list");
+      return call(getListReader, { user_id, list_id }, { subject: user_id || list_id, deadline });
+    },
   };
 }

@@ -205,7 +205,7 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
       return { changes, next };
     },
     ...standingsOn(call),
-    ...listsOn(call),
+    ...listsOn(call, leaveOut),
   };
 }
 

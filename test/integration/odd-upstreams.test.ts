@@ -1,5 +1,9 @@
+import { randomUUID } from "node:crypto";
+import { promisify } from "node:util";
+import { Server, ServerCredentials } from "@grpc/grpc-js";
 import { afterEach, expect, test } from "@jest/globals";
 import type { DropPage, TimelineEntry } from "../../src/contracts/timelines.js";
+import { ListServiceService } from "../../src/gen/avion/lists.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import type { Logger } from "../../src/kernel/logger.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -240,4 +244,36 @@ test("a page far above its cursor takes a bounded number of calls, and comes to 
   const page = await collectUpward(scene.sources, wanted({ authors, above, top: 1_800_000_000_000 }));
   expect(scene.served.calls("GetDropsByUserID")).toBeLessThanOrEqual(3_000);
   expect(page.entries.map(({ drop }) => drop)).toEqual(["late"]);
+});
+
+test("lists whose ids are no UUIDs spoil no other list, and are no list of the user", async () => {
+  const list = randomUUID();
+  const others = ["friends", list.toUpperCase(), "", `${list}\n`];
+  const asked: string[] = [];
+  const server = new Server();
+  const { findLists, getListReader } = ListServiceService;
+  server.addService(
+    { findLists, getListReader },
+    {
+      findLists: (_: unknown, answer: (error: null, page: object) => void) =>
+        answer(null, { list_ids: [...others, list], next_page_token: "" }),
+      getListReader: (
+        { request }: { readonly request: { readonly list_id: string } },
+        answer: (error: null, reader: object) => void,
+      ) => {
+        asked.push(request.list_id);
+        answer(null, { member_ids: ["ann"], followed_ids: [], owner_id: "rik" });
+      },
+    },
+  );
+  const bind = promisify(server.bindAsync.bind(server));
+  const address = `127.0.0.1:${await bind("127.0.0.1:0", ServerCredentials.createInsecure())}`;
+  closing.push(() => server.forceShutdown());
+  const upstreams = connectUpstreams({ userServiceAddr: address, postServiceAddr: address, tls: {} });
+  closing.push(upstreams.close);
+  expect((await upstreams.findLists({ member: "ann", size: 10, token: "" })).ids).toEqual([list]);
+  const read = (id: string) => upstreams.listReader("rik", id, Date.now() + 5_000);
+  expect(await read(list)).toMatchObject({ member_ids: ["ann"] });
+  for (const id of others) await expect(read(id)).rejects.toMatchObject({ code: "notfound" });
+  expect(asked).toEqual([list]);
 });

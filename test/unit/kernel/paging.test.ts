@@ -23,6 +23,22 @@ test("a page that leads to itself, and a list that does not end, fail", async ()
   await expect(idsOf(CIRCLE, 3)).rejects.toThrow("does not end within 3 pages");
 });
 
+// Invariant 11.
+test("a list goes on after empty pages, and fails after a thousand in a row", async () => {
+  const after = (most: number) => async (token: string) =>
+    Number(token) < most ? { ids: [], next: `${Number(token) + 1}` } : { ids: ["ada"], next: "" };
+  const found: string[] = [];
+  for await (const { ids } of readPages(after(999))) found.push(...ids);
+  expect(found).toEqual(["ada"]);
+  let calls = 0;
+  const endless = async (token: string) => ({ ids: [], next: `${token}${++calls % 7}` });
+  const read = async () => {
+    for await (const page of readPages(endless)) expect(page.ids).toEqual([]);
+  };
+  await expect(read()).rejects.toThrow("1000 pages of a list in a row are empty");
+  expect(calls).toBe(1_000);
+});
+
 test("a time of a call in another unit is refused with the name of the unit", () => {
   for (const [unit, time] of [
     ["seconds", 1_795_000_000],
