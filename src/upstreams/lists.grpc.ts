@@ -12,7 +12,7 @@ interface FindRequest {
   readonly size: number;
 }
 
-/** Another id would name a user where a list is meant. */
+/** The reader of a list with another id would have the name of a user. */
 const isListId = (id: string): boolean => isListReader(listReader(id));
 
 export function listsOn(call: ReturnType<typeof createCallUpstream>["once"], leaveOut: LeaveOut) {

@@ -37,7 +37,9 @@ test("a path is unavailable, with Retry-After, until all routes are there, and u
   expect(Number(early.headers.get("retry-after"))).toBeGreaterThan(0);
   expect((await get("/healthz")).status).toBe(200);
   server.complete();
-  expect((await get("/later")).status).toBe(404);
+  const late = await get("/later");
+  const body = { type: "about:blank", title: "Not Found", status: 404, detail: "no such resource" };
+  expect([late.status, await late.json()]).toEqual([404, body]);
 });
 
 test("a failure that the caller is told whole is not logged", async () => {

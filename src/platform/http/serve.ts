@@ -113,7 +113,7 @@ function problem(response: ServerResponse, status: number, detail: string): void
     "Content-Type": "application/problem+json",
     ...(status === 503 ? { "Retry-After": retryAfter() } : {}),
   });
-  response.end(JSON.stringify({ type: "about:blank", status, detail }));
+  response.end(JSON.stringify({ type: "about:blank", title: STATUS_CODES[status] ?? "Error", status, detail }));
 }
 
 function errorHandler(log: Logger): ErrorRequestHandler {
