@@ -88,7 +88,7 @@ testWithStack(
 );
 
 testWithStack(
-  "what a stream missed of somebody whom its user blocked meanwhile is not told",
+  "a stream does not resume with notifications of somebody whom its user blocked meanwhile",
   { service: false, timeoutMs: 120_000 },
   async (stack) => {
     const roles = "users,posts,fanout,notifications,gateway";

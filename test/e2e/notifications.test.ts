@@ -36,7 +36,7 @@ function notificationsAt(stack: Stack, address: string) {
 const toldOn = (stream: EventStream) => stream.events.filter(({ event }) => event === "notification");
 
 testWithStack(
-  "people are told of what others do, on the stream and in the list, until it is taken back or its user is erased",
+  "people are notified of what others do, on the stream and in the list, until it is taken back or the actor is erased",
   { service: false, timeoutMs: 120_000 },
   async (stack) => {
     const env = { ...OWN, ...(await databaseOf(stack)) };

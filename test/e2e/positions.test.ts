@@ -88,7 +88,7 @@ onStack("a position in a list is set by its owner, and others and who names no l
 
 // Invariant 11.
 onStack(
-  "one who sets 2,000 positions in a loop is told when to go on, and positions and streams of others work as ever",
+  "a user who sets 2,000 positions in a loop is told when to continue, and positions and streams of others are not affected",
   async (stack) => {
     const { httpUrl } = stack.service;
     const [ada, bob] = [stack.id("ada"), stack.id("bob")];

@@ -108,7 +108,7 @@ test("pages show kinds by their names, leave out empty drops and kinds of a late
   expect(asked.at(-1)).toEqual({ user_id: "ada", limit: 20, kinds: [], max_id: "" });
 });
 
-test("the caller's own are counted and marked, at a cost that bounds a loop of calls", async () => {
+test("a caller counts and marks their own notifications, at a cost that bounds a loop of calls", async () => {
   expect((await request("/unread")).body).toEqual({ count: 2, newest_id: "" });
   expect((await mark({ up_to_id: "5" })).body).toEqual({ changed: true });
   expect((await mark({ up_to_id: "4", user_id: "bob" })).body).toEqual({ changed: false });

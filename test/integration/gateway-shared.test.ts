@@ -119,7 +119,7 @@ test("a position before what the stream has, or after its end, is answered by a 
   expect(beyond.resets()).toEqual(["unknown_position"]);
 });
 
-test("whom the viewer hides is not shown, live and in a resume, until they are hidden no longer", async () => {
+test("drops of hidden users are not shown, live and in a resume, while they are hidden", async () => {
   const { running, relations } = await startShared();
   relations.set("alice", "mallory", "all");
   const [alice, other] = [await watch(running, "alice"), await watch(running, "other")];
@@ -139,7 +139,7 @@ test("whom the viewer hides is not shown, live and in a resume, until they are h
   await again.sees(["m1", "m2"]);
 });
 
-test("a viewer who cannot be judged gets nothing until they can, and a new stream is refused", async () => {
+test("while it is unknown whom a viewer hides, the viewer gets nothing, and a new stream is refused", async () => {
   const { running, relations } = await startShared();
   const [alice, other] = [await watch(running, "alice"), await watch(running, "other")];
   relations.isAway = true;
@@ -185,7 +185,7 @@ test("many changes of relations read them a few times a second, and hold up nobo
   expect(relations.reads - before).toBeLessThan(3 + (performance.now() - begunAt) / 200);
 });
 
-test("the suspended and the limited are not shown, but to themselves, and their deletions are", async () => {
+test("drops of suspended and limited users are shown to themselves only, and their deletions to all", async () => {
   const { running } = await startShared();
   await set(running, "sue", "suspended");
   await set(running, "lim", "limited");

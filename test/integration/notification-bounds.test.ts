@@ -68,7 +68,7 @@ describeNotifications("bounds of notifications", (scene) => {
     expect(left).toEqual([{ drop_id: "s2", state: 2, rows: 1_200 }]);
   });
 
-  test("notifications go after 90 days, and what was taken back after eight", async () => {
+  test("notifications are removed after 90 days, and those that were taken back after eight", async () => {
     const { removeOld } = createMaintenanceStore(scene.db);
     const at = (days: number) => ({ time: Date.now() - days * 86_400_000 });
     const like = (drop: string, version: number, days: number) => ({
@@ -81,7 +81,7 @@ describeNotifications("bounds of notifications", (scene) => {
     expect(rows.map(({ drop_id }) => drop_id)).toEqual(["a2", "a4"]);
   });
 
-  test("likes of a drop that was quiet for a day are told by an event of their own", async () => {
+  test("likes of a drop that had none for a day are announced by a new event", async () => {
     const [ada, drop] = [own("ada"), own("a1")];
     await scene.bench.listen(ada);
     for (const actor of ["bob", "cleo"]) {
@@ -112,7 +112,7 @@ describeNotifications("bounds of notifications", (scene) => {
     expect(await users()).toEqual(["ada", "cleo"]);
   });
 
-  test("an erased user is named nowhere, and nothing names them again", async () => {
+  test("no row names an erased user, and none names them again", async () => {
     await scene.bench.handle(
       scene.bench.like("a1", "ada", "bob", 1),
       scene.bench.like("b1", "bob", "ada", 1),

@@ -5,7 +5,7 @@ import { describeNotifications } from "../support/notifications.js";
 describeNotifications("events of notifications", (scene) => {
   const { words, own } = scene;
 
-  test("listeners are told once of each, and of many likes of one drop once a second", async () => {
+  test("listeners get each notification once, and for many likes of one drop one event a second", async () => {
     const [ada, bob] = [own("ada"), own("bob")];
     await scene.bench.listen(ada);
     const mention = scene.bench.logged("drop_created", { drop_id: own("b1"), user_id: "bob", mentions: [ada, bob] });
@@ -30,7 +30,7 @@ describeNotifications("events of notifications", (scene) => {
     expect(await words(bob)).toEqual([`MENTION bob ${own("b1")}`]);
   });
 
-  test("what was admitted more than ten minutes ago is in the list, and on no stream", async () => {
+  test("a notification of an event admitted more than ten minutes ago is in the list, and on no stream", async () => {
     const ada = own("ada");
     await scene.bench.listen(ada);
     const late = { time: Date.now() - 11 * 60_000 };
@@ -52,7 +52,7 @@ describeNotifications("events of notifications", (scene) => {
     expect(await scene.bench.told(ada)).toHaveLength(1);
   });
 
-  test("an event about people whom the user has hidden since they were written is not sent", async () => {
+  test("a stream event about people whom the user has hidden since the write is not sent", async () => {
     const ada = own("ada");
     const hide = async (): Promise<void> => {
       scene.bench.people.hides.set(ada, new Map([["bob", "all"]]));
@@ -71,7 +71,7 @@ describeNotifications("events of notifications", (scene) => {
     expect((await scene.bench.told(ada)).map(({ actor_id }) => actor_id)).toEqual(["dan", "eve"]);
   });
 
-  test("an event of a like is not told again, in the place of a later one that is taken back", async () => {
+  test("an event of a like is not sent again when a later like is taken back", async () => {
     const [ada, drop] = [own("ada"), own("a1")];
     await scene.bench.listen(ada);
     await scene.bench.handle(scene.bench.like(drop, ada, "bob", 1));
@@ -86,7 +86,7 @@ describeNotifications("events of notifications", (scene) => {
     expect((await scene.bench.told(ada))[1]).toMatchObject({ kind: "LIKE", actor_id: "dan" });
   });
 
-  test("a like that is taken back and done again is told once", async () => {
+  test("a like that is taken back and given again notifies once", async () => {
     const ada = own("ada");
     await scene.bench.listen(ada);
     for (let version = 1; version <= 9; version++)

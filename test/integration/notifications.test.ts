@@ -7,7 +7,7 @@ import { describeNotifications, hoursAgo, inWords } from "../support/notificatio
 describeNotifications("notifications", (scene) => {
   const { words, own } = scene;
 
-  test("each kind is told, the newest first, with the drop it is about", async () => {
+  test("each kind is listed, the newest first, with its drop", async () => {
     const { logged, activity } = scene.bench;
     await scene.bench.handle(
       logged("user_followed", { follower_id: "bob", following_id: "ada", version: 1 }),
@@ -35,7 +35,7 @@ describeNotifications("notifications", (scene) => {
     ]);
   });
 
-  test("a reply that mentions the author of its parent is a reply only, and nobody is told of themselves", async () => {
+  test("a reply that mentions the author of its parent is a reply only, and nobody is notified of their own acts", async () => {
     await scene.bench.handle(
       scene.bench.logged("drop_created", {
         ...{ drop_id: "b1", user_id: "bob", reply_to: "a1", reply_to_author: "ada", mentions: ["ada", "bob"] },
@@ -48,7 +48,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("bob")).toEqual([]);
   });
 
-  test("a direct drop is told to its recipients, one for followers to whom it answers and mentions", async () => {
+  test("a direct drop notifies its recipients, and a drop for followers those whom it answers and mentions", async () => {
     const answer = { reply_to: "a1", reply_to_author: "ada", user_id: "bob" };
     await scene.bench.handle(
       scene.bench.logged("drop_created", { ...answer, drop_id: "b1", visibility: "direct", recipients: ["cleo"] }),
@@ -68,7 +68,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("ada")).toEqual(["LIKE bob a1"]);
   });
 
-  test("an acceptance puts the follow in the place of the request, also if both have one version", async () => {
+  test("an acceptance replaces the request by the follow, even if both have the same version", async () => {
     const edge = { follower_id: "bob", following_id: "ada" };
     await scene.bench.handle(scene.bench.activity("user_requested", { ...edge, version: 5, active: true }));
     expect(await words("ada")).toEqual(["FOLLOW_REQUEST bob"]);
@@ -81,7 +81,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("ada")).toEqual([]);
   });
 
-  test("a deleted drop takes back what tells of it, before and after", async () => {
+  test("a deletion takes back the notifications of a drop, whether it comes before or after them", async () => {
     const repost = scene.bench.logged("drop_created", {
       drop_id: "r1",
       user_id: "bob",
@@ -109,7 +109,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("ada")).toEqual(["LIKE cleo a2"]);
   });
 
-  test("a repost that was undone before it was told does not keep the next one from being told", async () => {
+  test("a repost that was undone before it notified anybody does not keep the next one from notifying", async () => {
     const ada = own("ada");
     await scene.bench.listen(ada);
     const shared = { user_id: "bob", repost_of: own("a1"), repost_author: ada };
@@ -125,7 +125,7 @@ describeNotifications("notifications", (scene) => {
     expect(await scene.bench.told(ada)).toMatchObject([{ kind: "REPOST", actor_id: "bob" }]);
   });
 
-  test("a repost that is made again is told once, in its first place", async () => {
+  test("a repost that is made again notifies once, and keeps its place in the list", async () => {
     const shared = { user_id: "bob", repost_of: "a1", repost_author: "ada" };
     await scene.bench.handle(
       scene.bench.logged("drop_created", { ...shared, drop_id: "r1", created_at: Date.now() - 2_000 }),
@@ -138,7 +138,7 @@ describeNotifications("notifications", (scene) => {
     expect((await scene.bench.list("ada")).notifications).toEqual([first]);
   });
 
-  test("what happens while its actor is hidden is never told, what was told before is back afterwards", async () => {
+  test("acts of a hidden actor never notify, and notifications from before are back afterwards", async () => {
     const { people } = scene.bench;
     await scene.bench.handle(scene.bench.like("a1", "ada", "bob", 1), scene.bench.like("a1", "ada", "cleo", 1));
     people.hides.set("ada", new Map([["bob", "all"]]));
@@ -182,7 +182,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("dan")).toEqual([]);
   });
 
-  test("a repost for followers is told to an author who follows, and a direct one to nobody", async () => {
+  test("a repost for followers notifies an author who follows, and a direct one nobody", async () => {
     scene.bench.people.follows.add("ada bob");
     const repost = (drop_id: string, repost_author: string, visibility: string) =>
       scene.bench.logged("drop_created", {
@@ -198,7 +198,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("cleo")).toEqual(["REPOST bob r4-original"]);
   });
 
-  test("a reply to a suspended user is told to nobody whom it mentions", async () => {
+  test("a reply to a suspended user notifies nobody whom it mentions", async () => {
     const { standings } = scene.bench.state;
     await standings.record([{ user_id: "sue", standing: "suspended", until: 0, version: 1 }]);
     await standings.refresh();
@@ -214,7 +214,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("ada")).toEqual(["MENTION bob b2"]);
   });
 
-  test("what was older than six hours when it was admitted is no news", async () => {
+  test("an event older than six hours at its admission notifies nobody", async () => {
     const old = hoursAgo(7);
     await scene.bench.handle(
       scene.bench.logged("drop_created", { drop_id: "b1", user_id: "bob", mentions: ["ada"], created_at: old }),
@@ -231,7 +231,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("ada")).toEqual([]);
   });
 
-  test("remote people are answered here, and are notified by their own servers", async () => {
+  test("a reply by a remote user notifies, and a mention of one does not: their own server does that", async () => {
     await scene.bench.handle(
       scene.bench.logged("ap_drop_received", {
         ...{
@@ -262,7 +262,7 @@ describeNotifications("notifications", (scene) => {
     expect(await words("cleo")).toEqual([`MENTION ${eve} https://far.example/1`]);
   });
 
-  test("pages follow each other, without gaps by those who are hidden", async () => {
+  test("hidden people leave no gaps in pages", async () => {
     for (let index = 1; index <= 30; index++)
       await scene.bench.handle(scene.bench.like(`a${index}`, "ada", index % 3 === 0 ? "bob" : "cleo", 1));
     scene.bench.people.hides.set("ada", new Map([["bob", "all"]]));
@@ -294,7 +294,7 @@ describeNotifications("notifications", (scene) => {
     });
   });
 
-  test("the mark moves up only, and listeners are told", async () => {
+  test("the mark of what is read moves up only, and listeners are told", async () => {
     const ada = own("ada");
     await scene.bench.listen(ada);
     for (const drop of ["a1", "a2", "a3"]) await scene.bench.handle(scene.bench.like(drop, ada, "bob", 1));

@@ -44,7 +44,7 @@ function open() {
   return { set, all, told, faults, erased, suspended };
 }
 
-test("a newer version moves a position, and an older one is refused and names what stands", async () => {
+test("a newer version moves a position; an older one is refused, and the error names the stored one", async () => {
   const { set, all, told } = open();
   expect(await set("ann", "home", "d1", 1)).toMatchObject({ timeline: "home", drop_id: "d1", version: 1 });
   await set("ann", "local", "d9", 7);
@@ -92,7 +92,7 @@ test.each([
   });
 });
 
-test("a position in a list that the user does not have is refused, and in one of which nobody knows for now", async () => {
+test("a position in a list is refused if the user does not have the list, or if nobody knows that for now", async () => {
   const { set, all, told, faults, erased } = open();
   for (const [code, answer] of [
     ["notfound", "the user has no such list"],
@@ -111,7 +111,7 @@ test("a position in a list that the user does not have is refused, and in one of
 });
 
 // Invariant 11.
-test("of more lists than a user may have, the one set longest ago goes, and no other position", async () => {
+test("beyond the maximum number of lists the position set longest ago is removed, and no other", async () => {
   const { set, all } = open();
   await set("dan", "home", "d1", 1);
   for (let list = 0; list < 52; list++) await set("dan", `list:${list}`, "d1", 1);
@@ -150,7 +150,7 @@ test("a user who sets positions in a loop is refused for a while, and nobody els
   await set("gus", "home", "d1", 1);
 });
 
-test("an erased user sets none and has none, also if the erasure comes during the write", async () => {
+test("an erased user cannot set positions and has none, even if the erasure comes during the write", async () => {
   const { set, all, erased } = open();
   await set("hal", "home", "d1", 1);
   erased.add("hal");
@@ -171,7 +171,7 @@ test("an erased user sets none and has none, also if the erasure comes during th
   expect(info.state.subjects ?? {}).toEqual({});
 });
 
-test("a suspended user sets none, and reads what was set before", async () => {
+test("a suspended user cannot set positions, and reads earlier ones", async () => {
   const { set, all, told, suspended } = open();
   await set("jim", "home", "d1", 1);
   suspended.add("jim");

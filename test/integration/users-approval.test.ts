@@ -98,7 +98,7 @@ describeUsers("approval of followers", { emptied: true, maxFollowing: MOST }, ({
     expect(await client.acceptFollow(answer("nobody"))).toEqual({ changed: false, version: 0 });
   });
 
-  test("a follower is removed by whoever is followed, and a rejection ends the follow that was accepted", async () => {
+  test("the followed user can remove a follower, and a rejection ends a follow that was accepted", async () => {
     await client.follow(pair("a", "open"));
     await client.follow(pair("a"));
     await client.acceptFollow(answer("a"));
@@ -158,7 +158,7 @@ describeUsers("approval of followers", { emptied: true, maxFollowing: MOST }, ({
     expect(await followers("b")).toEqual(["a"]);
   });
 
-  test("a follow that moves to somebody who approves ends, and is a request", async () => {
+  test("a follow that moves to somebody who approves followers ends, and becomes a request", async () => {
     await client.follow(pair("a", "old"));
     expect(await client.follow({ ...pair("a"), replaces: "old" })).toMatchObject({ changed: true, pending: true });
     expect(await relation("a", "old")).toEqual({ following: false, requested: false });
@@ -215,7 +215,7 @@ describeUsers("approval of followers", { emptied: true, maxFollowing: MOST }, ({
     expect(await followers(EVE)).toEqual(["a"]);
   });
 
-  test("whoever switches approval off accepts the requests; nobody else's", async () => {
+  test("switching approval off accepts the user's requests, and no others", async () => {
     await client.setApproval({ user_id: "other", approves_followers: true });
     for (const one of ["a", "b", "full"]) await client.follow(pair(one));
     await client.follow(pair("a", "other"));

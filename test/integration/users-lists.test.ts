@@ -65,7 +65,7 @@ describeUsers("lists of users", { emptied: true }, ({ db, redis, users, client }
     expect([page.member_ids, (await client.lists.listMembers(next)).member_ids]).toEqual([["bob", "dave"], [EVE]]);
   });
 
-  test("a list exists for its owner only, whatever is called", async () => {
+  test("a list exists for its owner only, in every call", async () => {
     const list_id = await create();
     await add(list_id, "bob");
     const others = { user_id: "bob", list_id };
@@ -269,7 +269,7 @@ describeUsers("lists of users", { emptied: true }, ({ db, redis, users, client }
     expect(await members(list_id)).toEqual([]);
   });
 
-  test("a list that is unknown is not found", async () => {
+  test("an unknown list is not found", async () => {
     expect(await refusal(client.lists.getList({ user_id: "ada", list_id: randomUUID() }))).toEqual(NO_LIST);
   });
 });
