@@ -41,6 +41,8 @@ export const faultInWords: z.core.$ZodErrorMap = (issue) => {
   if (issue.code === "invalid_value") return `must be one of ${issue.values.join(", ")}`;
   if (issue.code === "too_small" && isNumber(issue.origin)) return `must be at least ${issue.minimum}`;
   if (issue.code === "too_big" && isNumber(issue.origin)) return `must be at most ${issue.maximum}`;
+  if (issue.code === "too_small" && issue.origin === "string" && issue.minimum === 1) return "must not be empty";
+  if (issue.code === "too_big" && issue.origin === "string") return `must have at most ${issue.maximum} characters`;
   return undefined;
 };
 

@@ -1,7 +1,8 @@
 import { expect, test } from "@jest/globals";
+import { z } from "zod";
 import { parseEvent } from "../../../src/contracts/events.js";
 import { type FanoutJob, parseJob } from "../../../src/contracts/fanout.js";
-import { boundedList } from "../../../src/contracts/untrusted.js";
+import { boundedList, understood } from "../../../src/contracts/untrusted.js";
 import { codeOf, oneLine } from "../../../src/kernel/errors.js";
 
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
@@ -100,4 +101,11 @@ test("a job is for at most 5,000 users, and its fields are bounded", () => {
 
 test("the line of an error is cut before it is made fit for a header", () => {
   expect(oneLine(new Error(` a\n${"b".repeat(10_000_000)}`))).toHaveLength(1_024);
+});
+
+test.each([
+  ["", "id: must not be empty"],
+  ["abcd", "id: must have at most 3 characters"],
+])("a text of another length is refused in words: %j", (id, fault) => {
+  expect(faultOf(() => understood(z.object({ id: z.string().min(1).max(3) }), { id }))).toBe(fault);
 });
