@@ -111,6 +111,20 @@ describePostsWithUsers("reactions to hidden drops", (running) => {
     },
   );
 
+  test.each(Object.keys(ALL))(
+    "who has done nothing to a drop that %s learns from no withdrawal, edit or deletion that there is one",
+    async (reason) => {
+      const drop = (await ALL[reason]?.(bob)) as string;
+      await running.posts.written();
+      const change = { drop_id: drop, user_id: bob };
+      const withdrawals = [() => calls().unlikeDrop(change), () => calls().unshareDrop(change)];
+      const changes = [() => calls().editDrop({ ...change, body: "x" }), () => calls().deleteDrop(change)];
+      for (const act of [...withdrawals, ...(drop.startsWith(HOST) ? [] : changes)])
+        expect(await refusal(act())).toBe("NOT_FOUND drop_id: there is no such drop");
+      expect(await running.posts.written()).toEqual([]);
+    },
+  );
+
   test("those for whom a drop is like it and reply to it, also those whom it names and remote actors", async () => {
     running.world.follow(bob, ada);
     running.world.follow(far, ada);

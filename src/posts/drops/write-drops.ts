@@ -7,7 +7,7 @@ import { readTime } from "../../kernel/paging.js";
 import { DAY } from "../../kernel/time.js";
 import type { Use } from "../../state/index.js";
 import type { DropsDeps } from "./deps.js";
-import { presentDetails, presentTombstone, refuseWhileFull, requireKept, storedDrop } from "./drops.js";
+import { findDrop, presentDetails, presentTombstone, refuseWhileFull, requireKept, storedDrop } from "./drops.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { refuseErased } from "./erased.sql.js";
 import { dropCreated, dropDeleted, dropEdited, engagementChanged } from "./events.js";
@@ -107,7 +107,7 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
       const userId = readId("user_id", request.user_id);
       await refuseErased(deps, userId);
       const drop = await storedDrop(deps, dropId);
-      if (drop.user_id !== userId) throw invalid("user_id", "is not the author");
+      if (drop.user_id !== userId) throw await refusalOfOthers(deps, { drop_id: dropId, user_id: userId });
       if (drop.deleted_at === null) await remove(drop);
       // An earlier call may have ended before the last of them.
       if (drop.repost_of === "") await reactions.removeReposts(dropId);
@@ -192,10 +192,16 @@ async function findMade({ store }: DropsDeps, { drop, key, parent }: Unmade): Pr
   return presentDetails(made);
 }
 
+/** @throws AppError `notfound` if the user, who is not the author, may not see the drop */
+async function refusalOfOthers(deps: DropsDeps, change: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
+  await findDrop({ ...deps, viewerField: "user_id" }, change.drop_id, change.user_id);
+  return invalid("user_id", "is not the author");
+}
+
 async function refusalReason(deps: DropsDeps, edit: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
   await refuseErased(deps, edit.user_id);
   const drop = await storedDrop(deps, edit.drop_id);
-  if (drop.user_id !== edit.user_id) return invalid("user_id", "is not the author");
+  if (drop.user_id !== edit.user_id) return refusalOfOthers(deps, edit);
   if (drop.deleted_at !== null) return new AppError("conflict", "drop_id: the drop is deleted");
   if (drop.repost_of !== "") return new AppError("conflict", "drop_id: the drop is a repost");
   return new AppError("conflict", `expected_revision: the drop is at revision ${drop.revision}`);

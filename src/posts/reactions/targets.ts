@@ -1,4 +1,4 @@
-import { AppError } from "../../kernel/errors.js";
+import { AppError, codeOf } from "../../kernel/errors.js";
 import { DAY } from "../../kernel/time.js";
 import { readReplyTo } from "../drops/addressing.js";
 import type { StoredDrop } from "../drops/drops.sql.js";
@@ -32,13 +32,6 @@ export async function targetOf(deps: AdoptDeps, id: string): Promise<Target | un
   return { ...judged(object), id, key, isRemote: true, repost_of: "" };
 }
 
-/** Finds a drop, deleted or not, whoever may see it: a reaction to it can be taken back. @throws AppError `notfound` */
-export async function findAnyTarget(deps: AdoptDeps, field: string, id: string): Promise<Target> {
-  const target = await targetOf(deps, id);
-  if (target === undefined) throw noSuchDrop(field);
-  return target;
-}
-
 /** Finds a drop, deleted or not, that a person (unset: anybody) may see. @throws AppError `notfound` */
 export async function findTarget(deps: ReactionsDeps, field: string, id: string, viewer?: string): Promise<Target> {
   const target = await targetOf(deps, id);
@@ -49,6 +42,16 @@ export async function findTarget(deps: ReactionsDeps, field: string, id: string,
 
 /** A drop that a person may not see is answered like one that does not exist. */
 export const noSuchDrop = (field: string): AppError => new AppError("notfound", `${field}: there is no such drop`);
+
+/**
+ * For a user who has never reacted to a drop. While the UserService is unavailable, taking back nothing succeeds.
+ * @throws AppError `notfound` if the user may not see the drop
+ */
+export async function refuseHidden(deps: ReactionsDeps, id: string, user: string): Promise<void> {
+  await findTarget({ ...deps, viewerField: "user_id" }, "drop_id", id, user).catch((error: unknown) => {
+    if (codeOf(error) !== "unavailable") throw error;
+  });
+}
 
 export interface AdoptDeps extends Pick<ReactionsDeps, "now"> {
   readonly store: ReactionsDeps["store"];
