@@ -87,15 +87,26 @@ for (const [index, direction] of (["toServer", "toClient"] as const).entries())
       }),
   );
 
+// Invariants 5 and 7.
+ownTest("lists and streams: api and gateway killed, and clients resume", { seed: 148 }, async (run) => {
+  for (let round = 0; round < 3; round++) {
+    const acting = run.history.act(ACTS);
+    run.front.signal("SIGKILL");
+    await acting;
+    await run.resume();
+  }
+  return () => expect([run.deaths, run.listening.flatMap(({ resets }) => resets)]).toEqual([3, []]);
+});
+
 /** Each of these is over when its promise resolves. */
 const FAULTS: Readonly<Record<string, (run: OwnRun) => Promise<unknown>>> = {
-  kill: async ({ workers, tellers }) => {
-    for (const supervisor of [workers, tellers]) supervisor.signal("SIGKILL");
+  kill: async ({ front, workers, tellers }) => {
+    for (const supervisor of [front, workers, tellers]) supervisor.signal("SIGKILL");
   },
-  stop: async ({ workers, tellers }) => {
-    for (const supervisor of [workers, tellers]) supervisor.signal("SIGSTOP");
+  stop: async ({ front, workers, tellers }) => {
+    for (const supervisor of [front, workers, tellers]) supervisor.signal("SIGSTOP");
     await delay(AWAY_MS);
-    for (const supervisor of [workers, tellers]) supervisor.signal("SIGCONT");
+    for (const supervisor of [front, workers, tellers]) supervisor.signal("SIGCONT");
   },
   acks: ({ natsLink }) => during(natsLink, "toServer"),
   answers: ({ natsLink }) => during(natsLink, "toClient"),

@@ -177,7 +177,10 @@ export class BusyWorld {
     const repost = await this.call(() => this.posts.getDrop({ drop_id: answer.repost_id, viewer_id: "", revision: 0 }));
     const shares = this.shares.get(original.drop_id) ?? new Map<string, string>();
     this.shares.set(original.drop_id, shares.set(user_id, answer.repost_id));
-    if (repost?.drop) this.#add({ ...repost.drop, user_id, repost_of: original.drop_id });
+    const by = { user_id, repost_of: original.drop_id };
+    if (repost?.drop) this.#add({ ...repost.drop, ...by });
+    // The author of the original has deleted it meanwhile.
+    else this.deleted.set(answer.repost_id, { ...original, ...by, drop_id: answer.repost_id, reply_to: "" });
     return true;
   }
 

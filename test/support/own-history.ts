@@ -6,21 +6,37 @@ import { below, oneOf, type Random } from "./random.js";
 /** They own lists, and listen. */
 export const OWNERS = ["ada", "ben"];
 /** The first owner hides this user from the beginning. */
-export const HIDDEN = "gus";
+const HIDDEN = "gus";
+/** They are members of each list from its beginning, and the owners follow them and never hide them. */
+export const STEADY = ["cleo", "dan"];
+/** Each of them blocks and mutes the other, and ends that. Their acts follow each other. */
+const PAIRS: ReadonlyMap<string, string> = new Map([
+  ["ada", "eva"],
+  ["eva", "ada"],
+  ["ben", "fay"],
+  ["fay", "ben"],
+]);
 /** This user approves followers. */
 export const APPROVER = "lena";
-export const PEOPLE = [...OWNERS, "cleo", "dan", "eva", "fay", HIDDEN, APPROVER];
+export const PEOPLE = [...OWNERS, ...STEADY, "eva", "fay", HIDDEN, APPROVER];
 const AT_ONCE = 4;
 
 export interface OwnList {
   readonly owner: string;
   readonly members: Set<string>;
+  /** All who were members at some time. */
+  readonly formerly: Set<string>;
+  /** Unset: nobody reads its stream. Else nobody deletes it, and its members change or stay as they are. */
+  readonly stream: "of changing members" | "of fixed members" | undefined;
   title: string;
 }
 
+/** Whether a user has hidden another one at some time, and does now. */
+export type HidingOverTime = "always" | "now" | "once" | "never";
+
 /**
  * A random history on the roles users and posts: drops with replies, mentions, likes and reposts, follows and requests, and
- * lists. Acts of several people happen at once; those of one person, and all about one edge, follow each other, so that the
+ * lists, blocks and mutes. Acts of several people happen at once; those of one person, and all about one edge, follow each other, so that the
  * record is exact.
  */
 export class OwnHistory {
@@ -34,8 +50,13 @@ export class OwnHistory {
   readonly reactions = new Map<string, { readonly kind: "LIKE" | "REPOST"; readonly by: string }[]>();
   /** Likes, reposts, follows and requests that were taken back at some time, in words; of follows, whoever it was. */
   readonly takenBack = new Set<string>();
+  /** All follows that stood at some time, as `follower followed`. */
+  readonly everFollowed = new Set<string>();
+  /** Each pair of people of whom one hid the other at some time, as `user other`. */
+  readonly #everHidden = new Set<string>();
   /** Number of things that people have done. */
   length = 0;
+  readonly #blocking = new Set<string>();
   readonly #api: Api;
 
   constructor(
@@ -56,8 +77,11 @@ export class OwnHistory {
     const { world } = this;
     await world.call(() => world.users.setProfile({ user_id: APPROVER, approves_followers: true }));
     await world.mute(OWNERS[0] as string, HIDDEN);
-    for (const owner of OWNERS) for (const followed of ["cleo", "dan"]) await world.follow(owner, followed);
-    for (const owner of OWNERS) for (const title of ["first", "second"]) await this.#createList(owner, title);
+    for (const owner of OWNERS) for (const followed of STEADY) await this.#nowFollows(owner, followed);
+    for (const [index, owner] of OWNERS.entries()) {
+      await this.#createList(owner, "first", index === 0 ? "of changing members" : "of fixed members");
+      await this.#createList(owner, "second");
+    }
     for (const user of PEOPLE) await world.post(user);
   }
 
@@ -76,6 +100,17 @@ export class OwnHistory {
     );
   }
 
+  /** A mute hides one of the two, a block both. */
+  hides(user: string, other: string): boolean {
+    return [this.world.mutes, this.world.blocks].some((relations) => relations.get(user)?.has(other));
+  }
+
+  hidingOverTime(user: string, other: string): HidingOverTime {
+    if (user === OWNERS[0] && other === HIDDEN) return "always";
+    if (this.hides(user, other)) return "now";
+    return this.#everHidden.has(`${user} ${other}`) ? "once" : "never";
+  }
+
   isAlive({ drop_id, repost_of }: KnownDrop): boolean {
     const { drops } = this.world;
     return drops.has(drop_id) && (repost_of === "" || drops.has(repost_of));
@@ -86,7 +121,8 @@ export class OwnHistory {
     const dice = this.random();
     if (dice < 0.25) return this.#post(user);
     if (dice < 0.5) return this.#react(user);
-    if (dice < 0.7) return this.#follow(user);
+    if (dice < 0.6) return this.#follow(user);
+    if (dice < 0.7) return PAIRS.has(user) ? this.#hide(user) : this.#follow(user);
     if (dice < 0.85) return OWNERS.includes(user) ? this.#list(user) : this.#post(user);
     const own = this.world.dropsOf(user).filter((drop) => this.isAlive(drop));
     if (own.length === 0) return this.#post(user);
@@ -123,6 +159,8 @@ export class OwnHistory {
     const { drop_id } = drop;
     const [likes, repost] = [world.likes.get(drop_id), world.shares.get(drop_id)?.get(user)];
     const took = (kind: string) => this.takenBack.add(`${kind} ${user} ${drop_id}`);
+    // Nobody may see the drops of a blocked user.
+    if (world.blocks.get(user)?.has(drop.user_id)) return;
     if (likes?.has(user) && this.random() < 0.5) {
       await world.call(() => world.posts.unlikeDrop({ drop_id, user_id: user }));
       likes.delete(user);
@@ -152,8 +190,9 @@ export class OwnHistory {
     const other = oneOf(this.random, this.random() < 0.4 ? OWNERS : PEOPLE);
     if (other === user) return;
     const follows = world.follows.get(user)?.has(other) ?? false;
+    if (follows && OWNERS.includes(user) && STEADY.includes(other)) return;
     if (follows) this.takenBack.add(`FOLLOW ${user}`);
-    if (other !== APPROVER) return follows ? world.unfollow(user, other) : void (await world.follow(user, other));
+    if (other !== APPROVER) return follows ? world.unfollow(user, other) : this.#nowFollows(user, other);
     if (!follows && !this.requests.has(user)) {
       await world.call(() => world.users.follow({ follower_id: user, following_id: APPROVER }));
       this.requests.add(user);
@@ -166,9 +205,37 @@ export class OwnHistory {
       await world.call(() => (isAccepted ? world.users.acceptFollow(answer) : world.users.rejectFollow(answer)));
       const theirs = world.follows.get(user) ?? new Set();
       if (isAccepted) world.follows.set(user, theirs.add(APPROVER));
+      if (isAccepted) this.everFollowed.add(`${user} ${APPROVER}`);
     }
     this.requests.delete(user);
     this.takenBack.add(`FOLLOW_REQUEST ${user}`);
+  }
+
+  async #nowFollows(user: string, other: string): Promise<void> {
+    if (await this.world.follow(user, other)) this.everFollowed.add(`${user} ${other}`);
+  }
+
+  /** Blocks or mutes the other one of a pair, or ends that. A block ends the follows of both. */
+  async #hide(user: string): Promise<void> {
+    const { world } = this;
+    const other = PAIRS.get(user) as string;
+    if (world.mutes.get(user)?.has(other)) return world.unmute(user, other);
+    if (this.#blocking.delete(user)) return this.#unblock(user, other);
+    this.#everHidden.add(`${user} ${other}`);
+    if (this.random() < 0.5) return world.mute(user, other);
+    this.#everHidden.add(`${other} ${user}`);
+    for (const follower of [user, other]) this.takenBack.add(`FOLLOW ${follower}`);
+    this.#blocking.add(user);
+    await world.block(user, other);
+  }
+
+  /** The other one may block the user, too. */
+  async #unblock(user: string, other: string): Promise<void> {
+    const { users, blocks } = this.world;
+    await this.world.call(() => users.unblock({ user_id: user, target_id: other }));
+    if (this.#blocking.has(other)) return;
+    blocks.get(user)?.delete(other);
+    blocks.get(other)?.delete(user);
   }
 
   async #list(owner: string): Promise<void> {
@@ -178,6 +245,7 @@ export class OwnHistory {
     const [list_id, list] = oneOf(this.random, own);
     const kind = below(this.random, 10);
     if (kind === 0) {
+      if (list.stream) return;
       await this.world.call(() => lists.deleteList({ user_id: owner, list_id }));
       this.lists.delete(list_id);
       this.deletedLists.push({ id: list_id, owner });
@@ -187,18 +255,20 @@ export class OwnHistory {
       list.title = title;
     } else {
       const member = oneOf(this.random, PEOPLE);
+      if (STEADY.includes(member) || list.stream === "of fixed members") return;
       const change = { user_id: owner, list_id, member_ids: [member] };
       const has = list.members.has(member);
       await this.world.call<object>(() => (has ? lists.removeListMembers(change) : lists.addListMembers(change)));
+      list.formerly.add(member);
       if (!list.members.delete(member)) list.members.add(member);
     }
   }
 
-  async #createList(owner: string, title: string): Promise<void> {
+  async #createList(owner: string, title: string, stream?: OwnList["stream"]): Promise<void> {
     const { lists } = this.#api;
     const list_id = (await this.world.call(() => lists.createList({ user_id: owner, title })))?.list?.list_id ?? "";
-    const member_ids = PEOPLE.filter(() => this.random() < 0.5);
-    await this.world.call(() => lists.addListMembers({ user_id: owner, list_id, member_ids: [...member_ids, "cleo"] }));
-    this.lists.set(list_id, { owner, title, members: new Set([...member_ids, "cleo"]) });
+    const members = new Set([...PEOPLE.filter(() => this.random() < 0.5), ...STEADY]);
+    await this.world.call(() => lists.addListMembers({ user_id: owner, list_id, member_ids: [...members] }));
+    this.lists.set(list_id, { owner, title, members, formerly: new Set(members), stream });
   }
 }

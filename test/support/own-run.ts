@@ -11,12 +11,11 @@ import { callsOf } from "./grpc.js";
 import { inWords } from "./notifications.js";
 import { OWNERS, OwnHistory, PEOPLE } from "./own-history.js";
 import { shownOn } from "./own-oracle.js";
-import { checkNotifications, checkShared, type Listed, Listening, type ToldFindings } from "./own-streams.js";
+import { checkDrops, checkNotifications, type Listed, Listening, type ToldFindings } from "./own-streams.js";
 import { type Postgres, startPostgres } from "./postgres.js";
 import { TcpProxy } from "./proxy.js";
 import { type Random, seeded } from "./random.js";
 import { downIds, openReader, pagesDown, type Reader } from "./reader.js";
-import type { Service } from "./service.js";
 import { type Stack, startStack } from "./stack.js";
 import { Supervisor } from "./supervisor.js";
 
@@ -47,19 +46,20 @@ export type OwnFindings = ToldFindings & {
   readonly deadLetters: readonly string[];
 };
 
-type Parts = Pick<
-  OwnRun,
-  "random" | "stack" | "postgres" | "natsLink" | "workers" | "tellers" | "service" | "history" | "reads"
->;
+type Parts = Pick<OwnRun, "random" | "stack" | "postgres" | "natsLink" | "front" | "workers" | "tellers" | "history">;
+
+/** An address where nobody answers. */
+const NOWHERE = "127.0.0.1:1";
 
 /**
- * Lists, notifications, and the streams that tell of them, on the roles users and posts. A process of these, api and gateway
- * is hit by outages only; the workers of fanout and notifications die, too, and are started again.
+ * Lists, notifications, and the streams that tell of them, on the roles users and posts. The process of these is hit by
+ * outages only; the workers of fanout and notifications, and the front of api and gateway, die, too, and are started again.
  */
 export class OwnRun {
   readonly listening: Listening[] = [];
   recoveredMs = 0;
   settlingMs = SETTLING_MS;
+  #reader: { readonly address: string; readonly reads: Reader } | undefined;
   readonly #brokers: { redisServer: Broker; natsServer: Broker };
 
   /** For the scenario; the history has its own. */
@@ -67,22 +67,20 @@ export class OwnRun {
   readonly stack: Stack;
   readonly postgres: Postgres;
   readonly natsLink: TcpProxy;
+  readonly front: Supervisor;
   readonly workers: Supervisor;
   readonly tellers: Supervisor;
-  readonly service: Service;
   readonly history: OwnHistory;
-  readonly reads: Reader;
 
   private constructor(parts: Parts) {
     this.random = parts.random;
     this.stack = parts.stack;
     this.postgres = parts.postgres;
     this.natsLink = parts.natsLink;
+    this.front = parts.front;
     this.workers = parts.workers;
     this.tellers = parts.tellers;
-    this.service = parts.service;
     this.history = parts.history;
-    this.reads = parts.reads;
     this.#brokers = { redisServer: parts.stack.redisServer, natsServer: parts.stack.natsServer };
   }
 
@@ -96,22 +94,20 @@ export class OwnRun {
       stack.defer(() => postgres.stop());
       stack.defer(() => natsLink.close());
       const env = { DATABASE_URL: postgres.url };
-      const service = await stack.start({ roles: "users,posts,bridge,api,gateway", env });
-      const { grpcAddress } = service;
+      const { grpcAddress } = await stack.start({ roles: "users,posts,bridge", env });
       const upstreams = { TIMELINE_USER_SERVICE_ADDR: grpcAddress, TIMELINE_POST_SERVICE_ADDR: grpcAddress };
-      const [workers, tellers] = [new Supervisor(stack), new Supervisor(stack)];
+      const [front, workers, tellers] = [new Supervisor(stack), new Supervisor(stack), new Supervisor(stack)];
       const command = mutant && ["--import", "tsx", "test/faults/mutants/main.ts", mutant];
       const how = { env: { ...env, ...upstreams, NATS_URL: natsLink.url("nats") }, deathsMax, command };
       await Promise.all([
+        front.start({ roles: "api,gateway", env: upstreams }),
         workers.start({ ...how, roles: "fanout", failpoints: failpoints.fanout }),
         tellers.start({ ...how, roles: "notifications", failpoints: failpoints.notifications }),
       ]);
       const history = new OwnHistory(grpcAddress, seeded(seed));
-      const reads = openReader(grpcAddress);
-      stack.defer(() => reads.close());
       stack.defer(() => history.close());
       const random = seeded(seed + 1);
-      const run = new OwnRun({ random, stack, postgres, natsLink, workers, tellers, service, history, reads });
+      const run = new OwnRun({ random, stack, postgres, natsLink, front, workers, tellers, history });
       await run.#begin();
       return run;
     } catch (error) {
@@ -121,7 +117,21 @@ export class OwnRun {
   }
 
   get deaths(): number {
-    return this.workers.deaths + this.tellers.deaths;
+    return this.#supervisors.reduce((deaths, supervisor) => deaths + supervisor.deaths, 0);
+  }
+
+  get #supervisors(): readonly Supervisor[] {
+    return [this.front, this.workers, this.tellers];
+  }
+
+  /** Reads pages from the process that runs now. */
+  get reads(): Reader {
+    const address = this.front.running[0]?.grpcAddress ?? NOWHERE;
+    if (this.#reader?.address !== address) {
+      this.#reader?.reads.close();
+      this.#reader = { address, reads: openReader(address) };
+    }
+    return this.#reader.reads;
   }
 
   /** Stores what streams hold once more, newest first, as other messages. */
@@ -175,13 +185,13 @@ export class OwnRun {
       return [...lost, ...unexpected].join("; ") || true;
     };
     await eventually(isWhole, "nothing is missing", settlingMs).catch(() => undefined);
-    this.recoveredMs = Date.now() - Math.max(from, this.workers.lastDeathAt, this.tellers.lastDeathAt);
+    this.recoveredMs = Date.now() - Math.max(from, ...this.#supervisors.map(({ lastDeathAt }) => lastDeathAt));
   }
 
   async findings(): Promise<OwnFindings> {
     const found = { lost: [], duplicated: [], resurrected: [], unexpected: [] } as ToldFindings;
     for (const listening of this.listening)
-      if (listening.timeline !== "home") checkShared(this.history, listening, found);
+      if (listening.timeline !== "home") checkDrops(this.history, listening, found);
     for (const user of PEOPLE) {
       const stream = this.listening.find((listening) => listening.user === user && listening.timeline === "home");
       checkNotifications(this.history, { user, stream, listed: await this.#notifications(user) }, found);
@@ -193,24 +203,28 @@ export class OwnRun {
 
   async close(): Promise<void> {
     for (const listening of this.listening) listening.close();
-    await Promise.all([this.workers.stopAll(), this.tellers.stopAll()]);
+    this.#reader?.reads.close();
+    await Promise.all(this.#supervisors.map((supervisor) => supervisor.stopAll()));
     await this.stack.stop();
   }
 
   async #begin(): Promise<void> {
-    const { history, service, listening } = this;
+    const { history, front, listening } = this;
+    const url = (): string => front.running[0]?.httpUrl ?? `http://${NOWHERE}`;
     await history.begin();
     await this.settled();
     const listed = await Promise.all(OWNERS.map((user) => this.#notifications(user)));
     const known = new Set([...history.world.drops.keys(), ...listed.flat().map(({ id }) => id)]);
     for (const user of OWNERS)
       for (const timeline of ["home", "local", "global"] as const)
-        listening.push(await Listening.open(service.httpUrl, { user, timeline, known }));
+        listening.push(await Listening.open(url, { user, timeline, known }));
+    for (const [id, { owner, stream }] of history.lists)
+      if (stream) listening.push(await Listening.open(url, { user: owner, timeline: `list/${id}`, known }));
   }
 
   async #notifications(user: string): Promise<Listed[]> {
     const [teller] = this.tellers.running;
-    const client = new NotificationServiceClient(teller?.grpcAddress ?? "127.0.0.1:1", credentials.createInsecure());
+    const client = new NotificationServiceClient(teller?.grpcAddress ?? NOWHERE, credentials.createInsecure());
     const { listNotifications } = callsOf(client, NotificationServiceService);
     try {
       const listed: Listed[] = [];

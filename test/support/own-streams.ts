@@ -1,10 +1,12 @@
+import { Visibility } from "../../src/gen/avion/posts.js";
+import type { KnownDrop } from "./busy-world.js";
 import { eventually } from "./eventually.js";
 import type { OwnHistory } from "./own-history.js";
-import { isHiddenFrom, isToldOnLocal, notificationsOf } from "./own-oracle.js";
+import { notificationsOf, type Told, toldOnList, toldOnLocal } from "./own-oracle.js";
 import { type EventStream, requestEvents, type WireEvent } from "./sse.js";
 import { tokenOf } from "./tokens.js";
 
-type Timeline = "home" | "local" | "global";
+type Timeline = "home" | "local" | "global" | `list/${string}`;
 
 const PATIENCE_MS = 60_000;
 
@@ -21,10 +23,11 @@ export class Listening {
     readonly timeline: Timeline,
     /** Drops and notifications that were there before. */
     readonly known: ReadonlySet<string>,
-    private readonly url: string,
+    /** Address of the gateway that runs now. */
+    private readonly url: () => string,
   ) {}
 
-  static async open(url: string, { user, timeline, known }: Opened): Promise<Listening> {
+  static async open(url: () => string, { user, timeline, known }: Opened): Promise<Listening> {
     const listening = new Listening(user, timeline, known, url);
     await listening.#connect();
     void listening.#keep();
@@ -33,6 +36,10 @@ export class Listening {
 
   get events(): readonly WireEvent[] {
     return [...this.#before, ...this.#stream.events];
+  }
+
+  get resets(): readonly WireEvent[] {
+    return this.events.filter(isReset);
   }
 
   /** Ends the connection; resolves once the next one is open. */
@@ -54,13 +61,15 @@ export class Listening {
     }
   }
 
-  /** While a server is away the gateway refuses: then it is asked again. */
+  /** While a server is away the gateway refuses, and while the gateway is, nobody answers: then it is asked again. */
   async #connect(): Promise<void> {
     const { user, timeline, url } = this;
     const token = await tokenOf(user);
     const isOpen = async (): Promise<boolean | string> => {
       const lastEventId = this.#lastId;
-      const stream = await requestEvents(url, { token, timeline, ...(lastEventId && { lastEventId }) });
+      const request = { token, timeline, ...(lastEventId && { lastEventId }) };
+      const stream = await requestEvents(url(), request).catch(String);
+      if (typeof stream === "string") return stream;
       if (stream.status !== 200) return `${stream.status} ${stream.raw()}`;
       if (this.#connections > 0) this.#before.push(...this.#stream.events);
       this.#stream = stream;
@@ -106,13 +115,22 @@ const dropOf = ({ data }: WireEvent): string => String(data["drop_id"]);
 
 // The gateway leaves out what it has sent before: an event that is published again under another id has no findings here.
 
-/** Compares the streams of local and global with the drops that were posted, and that are gone. */
-export function checkShared(history: OwnHistory, listening: Listening, findings: ToldFindings): void {
+const listOf = (history: OwnHistory, { timeline }: Listening) => history.lists.get(timeline.replace("list/", ""));
+
+/** Says whether a stream of a list, local or global tells of a drop. */
+function toldBy(history: OwnHistory, listening: Listening): (drop: KnownDrop) => Told {
+  const list = listOf(history, listening);
+  return (drop) => (list === undefined ? toldOnLocal(history, listening.user, drop) : toldOnList(history, list, drop));
+}
+
+/** Compares a stream of a list, local or global with the drops that were posted, and that are gone. */
+export function checkDrops(history: OwnHistory, listening: Listening, findings: ToldFindings): void {
   const { user, timeline, events, known } = listening;
   const { drops, deleted } = history.world;
   const on = (drop: string): string => `${drop} on the stream of ${timeline} of ${user}`;
   const named = (name: string) => (event: WireEvent) => (event.event === name ? on(dropOf(event)) : undefined);
   findings.duplicated.push(...twice(events, named("new_drop")), ...twice(events, named("drop_deleted")));
+  const toldOf = toldBy(history, listening);
   const [told, gone] = [new Set<string>(), new Set<string>()];
   for (const event of events) {
     const drop = dropOf(event);
@@ -122,13 +140,19 @@ export function checkShared(history: OwnHistory, listening: Listening, findings:
     if (gone.has(drop)) findings.resurrected.push(on(drop));
     const posted = drops.get(drop) ?? deleted.get(drop);
     // The answer of a call that died with a server may have been lost: nobody else knows the drop.
-    if (posted === undefined || !isToldOnLocal(history, user, posted)) findings.unexpected.push(on(drop));
+    if (posted === undefined || toldOf(posted) === "no")
+      findings.unexpected.push(`${posted ? `${Visibility[posted.visibility]} of ${posted.user_id}: ` : ""}${on(drop)}`);
   }
   if (events.some(isReset)) return;
   for (const drop of drops.values())
-    if (isToldOnLocal(history, user, drop) && !told.has(drop.drop_id) && !known.has(drop.drop_id))
+    if (toldOf(drop) === "yes" && history.isAlive(drop) && !told.has(drop.drop_id) && !known.has(drop.drop_id))
       findings.lost.push(on(drop.drop_id));
-  for (const drop of told) if (!drops.has(drop) && !gone.has(drop)) findings.lost.push(`the deletion of ${on(drop)}`);
+  // A list may be read anew, after a change of its members, between a deletion and its event: nothing tells of it then.
+  if (listOf(history, listening)?.stream === "of changing members") return;
+  for (const drop of told) {
+    const dead = deleted.get(drop);
+    if (dead && toldOf(dead) === "yes" && !gone.has(drop)) findings.lost.push(`the deletion of ${on(drop)}`);
+  }
 }
 
 /** A notification as `ListNotifications` shows it, in words. */
@@ -152,10 +176,10 @@ export function checkNotifications(
   { user, listed, stream }: Notified,
   findings: ToldFindings,
 ): void {
-  const [wanted, shown] = [notificationsOf(history, user), listed.map(({ words }) => words)];
+  const [{ sure, possible }, shown] = [notificationsOf(history, user), listed.map(({ words }) => words)];
   const to = (words: string): string => `${words} for ${user}`;
-  findings.lost.push(...wanted.filter((words) => !shown.includes(words)).map(to));
-  findings.unexpected.push(...shown.filter((words) => !wanted.includes(words)).map(to));
+  findings.lost.push(...sure.filter((words) => !shown.includes(words)).map(to));
+  findings.unexpected.push(...shown.filter((words) => !possible.includes(words)).map(to));
   findings.duplicated.push(...shown.filter((words, at) => shown.indexOf(words) !== at).map(to));
   if (stream === undefined) return;
   const notifications = stream.events.filter((event) => event.event === "notification" || isReset(event));
@@ -164,7 +188,13 @@ export function checkNotifications(
   if (notifications.some(isReset)) return;
   const ids = new Set(notifications.map(({ data }) => data["id"]));
   for (const { id, words } of listed)
-    if (!isGrouped(words) && !history.takenBack.has(words) && !ids.has(id) && !stream.known.has(id))
+    if (
+      sure.includes(words) &&
+      !isGrouped(words) &&
+      !history.takenBack.has(words) &&
+      !ids.has(id) &&
+      !stream.known.has(id)
+    )
       findings.lost.push(to(`${words} on the stream`));
   for (const { drop_id } of history.world.dropsOf(user)) {
     if (stream.known.has(drop_id)) continue;
@@ -173,18 +203,23 @@ export function checkNotifications(
   }
 }
 
-/** A like that is taken back may have been told or not, and one that is given again is new or not. */
+/**
+ * A like that is taken back may have been told or not, and one that is given again is new or not. An event of several is
+ * left out if the user hides the newest of these people by then.
+ */
 function checkCount(
-  { reactions, takenBack }: OwnHistory,
+  history: OwnHistory,
   { user, kind, drop_id }: { readonly user: string; readonly kind: string; readonly drop_id: string },
   notifications: readonly WireEvent[],
   findings: ToldFindings,
 ): void {
-  const all = (reactions.get(drop_id) ?? []).filter((one) => one.kind === kind && !isHiddenFrom(user, one.by));
-  const sure = new Set(all.map(({ by }) => by).filter((by) => !takenBack.has(`${kind} ${by} ${drop_id}`)));
+  const ofKind = (history.reactions.get(drop_id) ?? []).filter((one) => one.kind === kind);
+  const all = ofKind.filter(({ by }) => history.hidingOverTime(user, by) !== "always");
+  const isEverHidden = all.some(({ by }) => history.hidingOverTime(user, by) !== "never");
+  const sure = new Set(all.map(({ by }) => by).filter((by) => !history.takenBack.has(`${kind} ${by} ${drop_id}`)));
   const ofDrop = notifications.filter(({ data }) => data["kind"] === kind && data["drop_id"] === drop_id);
   const told = ofDrop.reduce((sum, { data }) => sum + Number(data["count"] ?? 1), 0);
   const what = `${told} times ${kind} of ${drop_id} for ${user}`;
-  if (told < sure.size) findings.lost.push(`${what}, not ${sure.size}`);
+  if (told < sure.size && !isEverHidden) findings.lost.push(`${what}, not ${sure.size}`);
   if (told > all.length) findings.duplicated.push(`${what}, not ${all.length}`);
 }
