@@ -20,7 +20,7 @@ const DROPS = 20;
  * upstreams or samples the servers now and then: not drawn, as docs/architecture.md says.
  */
 const NOT_DRAWN =
-  /^(kernel|contracts|gen)\/|^bridge\/neighbours\.redis$|^fanout\/(change|standings|shared)$|^gateway\/shared\/|^state\/(keys|kinds|key-lists|scan-keys|erased\/(erased|erasures|without-erased|bucket)|hidden\/hidden|standing\/[a-z.]+|fences\/(types|store)|big-authors\/pulled|messages|limits|entries\/(home-looks|removal-notes)|listeners\/(listed|logouts))|^gateway\/session\/(position|state)$|^telemetry\/|(^|\/)observe$|^consistency\/(audit|restored)\/|^platform\/(redis\/servers|nats\/(ask|depths|read-log|wire|consume\/state))$/;
+  /^(kernel|contracts|gen)\/|^bridge\/neighbours\.redis$|^fanout\/(change|standings|shared)$|^gateway\/shared\/|^state\/(keys|kinds|key-lists|scan-keys|erased\/(erased|erasures|without-erased|bucket)|hidden\/hidden|standing\/[a-z.]+|fences\/(types|store)|big-authors\/pulled|messages|limits|entries\/(home-looks|removal-notes)|listeners\/(listed|logouts))|^gateway\/session\/(position|state)$|^telemetry\/|(^|\/)observe$|^consistency\/(audit|restored)\/|^platform\/(redis\/servers|nats\/(ask|depths|queue|read-log|wire|consume\/state))$/;
 
 const drawn = readDrawing("The way of a drop");
 let followed: Followed;
