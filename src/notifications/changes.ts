@@ -9,10 +9,11 @@ import {
 import { isListReader } from "../contracts/lists.js";
 import { type NotificationChange, parseNotificationJob } from "../contracts/notification-jobs.js";
 import { DLQ_HEADER, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
-import { isNews } from "../contracts/times.js";
+import { isNews, LOG_AGE_MS } from "../contracts/times.js";
 import { compareVersions } from "../contracts/versions.js";
 import type { Delivery } from "../delivery/handler.js";
 import { NotificationKind } from "../gen/avion/notifications.js";
+import { sharedNow } from "../kernel/time.js";
 import { type Deletion, isRemoteActor } from "../state/index.js";
 
 export type Change = NotificationChange;
@@ -45,13 +46,17 @@ export function newestOf(changes: readonly Change[]): Change[] {
 /** @throws AppError `invalid`, naming the field */
 export function effectsOf(delivery: Delivery): Effects {
   const { stream, subject, body, time } = delivery;
-  if (stream === STREAM.fanout) return parseNotificationJob(body);
+  if (stream === STREAM.fanout) return { changes: parseNotificationJob(body).changes.map(unlessOlderThanLog) };
   if (stream === STREAM.activity) return { changes: changesOf(parseStoredActivity(subject, body), delivery) };
   const event = parseStored(subject, body, time);
   if (event.name !== "drop_deleted") return { changes: changesOf(event, delivery) };
   const { drop_id: drop, user_id: author } = event.payload;
   return { changes: [], deleted: { drop, author, time } };
 }
+
+/** Tombstones and versions, which tell what was deleted or taken back since, live little longer than the log. */
+const unlessOlderThanLog = (change: Change): Change =>
+  sharedNow() - change.at > LOG_AGE_MS ? { ...change, active: false } : change;
 
 type Key = Pick<Change, "user" | "kind" | "actor"> & Partial<Change>;
 

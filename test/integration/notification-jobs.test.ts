@@ -1,5 +1,8 @@
 import { expect, test } from "@jest/globals";
+import { parseNotificationJob } from "../../src/contracts/notification-jobs.js";
 import { STREAM } from "../../src/contracts/subjects.js";
+import { LOG_AGE_MS } from "../../src/contracts/times.js";
+import { MINUTE } from "../../src/kernel/time.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
 import { describeNotifications, inWords } from "../support/notifications.js";
@@ -59,6 +62,20 @@ describeNotifications("jobs of notifications", (scene) => {
     await bench.running.forget("erin", { stopping: new AbortController().signal, left: async () => undefined });
     await bench.handleJobs(jobs);
     expect([await words("star"), await words("erin")]).toEqual([[], []]);
+  });
+
+  test("what is older than the log in a job tells nobody: nothing shows any more that its drop was deleted", async () => {
+    const { bench } = scene;
+    const likes = numbers.map((fan) => bench.like("s1", "star", `fan${fan}`, 1));
+    const aged = (await bench.queued(...likes)).map((job) => {
+      const changes = parseNotificationJob(Buffer.from(job.body)).changes.map((change) => {
+        const at = Date.now() - LOG_AGE_MS + (change.actor === "fan7" ? MINUTE : -MINUTE);
+        return { ...change, at };
+      });
+      return { ...job, body: JSON.stringify({ changes }) };
+    });
+    await bench.handleJobs(aged);
+    expect(await words("star")).toEqual(["LIKE fan7 s1"]);
   });
 
   test("a batch whose jobs NATS does not take fails, and its messages are handled alone without jobs", async () => {

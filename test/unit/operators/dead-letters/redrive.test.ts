@@ -341,7 +341,7 @@ test("an old dead letter that cannot be checked is refused: no upstreams, no aut
   expect([unknown.held.size, nameless.held.size]).toEqual([1, 1]);
 });
 
-test("an old job of notifications is redriven: versions decide about what it tells", async () => {
+test("an old job of notifications is redriven: what it would tell people is left out where it is applied", async () => {
   const change = { user: "ada", kind: 3, actor: "bob", drop: "a1", byDrop: "a1", version: 1, rank: 0, active: true };
   const headers = { ...old, ...onFanout, "Dlq-Subject": "fanout.notifications.1" };
   const letter = (json: object) => deadLetterWith({ headers: { ...headers, "Dlq-Reason": "invalid" }, json });
