@@ -7,7 +7,7 @@ export function createStandings({ list, call, attempt, changed }) {
   };
 
   const lineOf = ({ user_id, reason }) => {
-    const line = document.createElement("li");
+    const line = Object.assign(document.createElement("li"), { className: "row" });
     const lift = document.createElement("button");
     Object.assign(lift, { type: "button", className: "secondary outline", textContent: `Lift ${user_id}` });
     lift.addEventListener("click", () => attempt(() => set(user_id, "active")));
