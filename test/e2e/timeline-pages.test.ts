@@ -107,7 +107,7 @@ pages("a drop and its reposts are shown once in a home, with who reposted it, ov
 
 pages("a list of nobody is not found, also where the users service has no lists", async (stack) => {
   const { httpUrl } = await openGateway(stack);
-  const { status, body } = await call(`${httpUrl}${listPath("0198c0de")}`, { user: "bob" });
+  const { status, body } = await call(`${httpUrl}${listPath("0198c0de-0000-7000-8000-000000000000")}`, { user: "bob" });
   expect([status, body.detail]).toEqual([404, "list_id: the users service has no lists"]);
 });
 
