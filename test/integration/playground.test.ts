@@ -350,7 +350,8 @@ test("broken JSON and unknown routes are problems too", async () => {
     headers: { "content-type": "application/json" },
   });
   expect(response.status).toBe(400);
-  expect(await response.json()).toEqual({ type: "about:blank", status: 400, detail: "Bad Request" });
+  const problem = { type: "about:blank", title: "Bad Request", status: 400, detail: "Bad Request" };
+  expect(await response.json()).toEqual(problem);
   expect(await call("GET", "/world/none")).toMatchObject({ status: 404, body: { detail: "no such resource" } });
   expect(await call("GET", "/world/drops/%zz")).toMatchObject({ status: 400, body: { detail: "Bad Request" } });
   expect(errors).toEqual([]);
