@@ -127,7 +127,7 @@ export function createFollowedAmong(users: Users | undefined, now = sinceStart):
     const follows = answers.flat();
     return new Set(people.filter((_, index) => follows[index] === true));
   };
-  return async (follower, people, field = "viewer_id") => {
+  return async (follower, people) => {
     try {
       return await ask(
         () => asked(follower, people),
@@ -135,7 +135,7 @@ export function createFollowedAmong(users: Users | undefined, now = sinceStart):
       );
     } catch (error) {
       // NOT_FOUND would claim that the drop does not exist.
-      throw notKnown(`${field}: the users they follow are not known`, error);
+      throw notKnown("viewer_id: the users they follow are not known", error);
     }
   };
 }

@@ -123,7 +123,7 @@ test("imports, refused drops and deletions do not count, and are not refused at 
   const first = await drop("dan");
   const gone = "019a0000-0000-7000-8000-000000000000";
   for (let n = 0; n < 6; n++) {
-    expect(await refusal(drop("dan", { reply_to: gone }))).toMatch(/^NOT_FOUND reply_to/);
+    expect(await refusal(drop("dan", { reply_to: gone }))).toMatch(/^INVALID_ARGUMENT reply_to/);
     expect(await refusal(drop("dan", { body: "" }))).toMatch(/^INVALID_ARGUMENT body/);
     await drop("dan", { created_at: Date.now() - HOUR, body: "imported" });
   }

@@ -145,7 +145,7 @@ describePostsWithUsers("blocks", (running) => {
     for (const reply_to of [own, remote])
       expect(await refusal(by(bob, { reply_to }))).toBe("NOT_FOUND reply_to: there is no such drop");
     expect(await refusal(by(bob, { reply_to: "0198f000-0000-7000-8000-000000000000" }))).toBe(
-      "NOT_FOUND reply_to: there is no such drop",
+      "INVALID_ARGUMENT reply_to: there is no such drop",
     );
     // The same key returns what it has made before.
     expect(await by(bob, keyed)).toBe(reply);

@@ -163,9 +163,12 @@ describePosts("drops", {}, (posts, { newDatabase }) => {
     const gone = await post(posts);
     await posts.call.deleteDrop({ drop_id: gone, user_id: "ada" });
     await posts.written();
-    for (const reply_to of [UNKNOWN, gone, "https://far.example/1"])
-      for (const fields of [{ reply_to }, { reply_to, idempotency_key: "for-nothing" }])
-        expect(await refusal(post(posts, fields))).toBe("NOT_FOUND reply_to: there is no such drop");
+    for (const reply_to of [UNKNOWN, gone, "https://far.example/1"]) {
+      expect(await refusal(post(posts, { reply_to }))).toMatch(/^INVALID_ARGUMENT reply_to/);
+      expect(await refusal(post(posts, { reply_to, idempotency_key: "for-nothing" }))).toMatch(
+        /^INVALID_ARGUMENT reply_to/,
+      );
+    }
     expect(await posts.written()).toEqual([]);
     expect(await posts.db.query("SELECT FROM posts.idempotency WHERE key = 'for-nothing'")).toEqual([]);
   });
@@ -207,8 +210,7 @@ describePosts("drops", {}, (posts, { newDatabase }) => {
 
   test("a drop can reply to a remote one", async () => {
     const uri = "https://far.example/notes/1";
-    const remote = { uri, kind: 1, document: "{}", visibility: Visibility.PUBLIC, created_at: Date.now() };
-    await posts.call.putRemoteObject(remote);
+    await posts.call.putRemoteObject({ uri, kind: 1, document: "{}", created_at: Date.now() });
     await posts.written();
     const reply = await post(posts, { reply_to: uri });
     expect((await posts.written()).map(({ subject }) => subject)).toEqual(["drops.created", "engagement.changed"]);

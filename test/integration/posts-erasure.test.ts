@@ -248,7 +248,7 @@ describePosts("the erasure of a user's posts", {}, (posts, { name }) => {
       call.shareDrop({ drop_id: own, user_id: "bob" }),
     ])
       expect(await refusal(made)).toBe("FAILED_PRECONDITION drop_id: the drop is deleted");
-    expect(await refusal(post(posts, { user_id: "bob", reply_to: own }))).toMatch(/^NOT_FOUND reply_to: /);
+    expect(await refusal(post(posts, { user_id: "bob", reply_to: own }))).toMatch(/^INVALID_ARGUMENT reply_to: /);
     // It is fetched again: its recipients stay.
     const again = await call.putRemoteObject({ ...REMOTE, uri, visibility: DIRECT, recipients: ["eve-x", "cid"] });
     expect([again.created, again.object?.recipients]).toEqual([false, ["cid"]]);

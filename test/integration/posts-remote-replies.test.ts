@@ -175,22 +175,20 @@ describePosts("remote replies", {}, (posts) => {
 
   test("a reply that is made while its remote parent is put either counts and is listed, or is refused", async () => {
     const parent = newUri();
-    const { links } = posts.store;
-    let looks = 0;
+    const { remote } = posts.store;
     const store = {
       ...posts.store,
-      // The parent comes after the call has looked for its id for the last time.
-      links: {
-        ...links,
-        keys: async (uris: readonly string[]) => {
-          const keys = await links.keys(uris);
-          if (++looks === 2) await put({ uri: parent });
-          return keys;
+      // The parent comes after the call has looked for its id, and before it looks for its author.
+      remote: {
+        ...remote,
+        dropsByUris: async (uris: readonly string[]) => {
+          await put({ uri: parent });
+          return remote.dropsByUris(uris);
         },
       },
     };
     const meeting = await startPosts(posts.db, { store });
-    expect(await refusal(post(meeting, { reply_to: parent }))).toBe("NOT_FOUND reply_to: there is no such drop");
+    expect(await refusal(post(meeting, { reply_to: parent }))).toBe("INVALID_ARGUMENT reply_to: there is no such drop");
     await meeting.stop();
     const reply = await post(posts, { reply_to: parent });
     expect(await items(parent)).toEqual([reply]);

@@ -70,7 +70,7 @@ describePostsWithUsers("threads", (running) => {
   };
 
   test("pages of every size show the same: replies depth first, of all servers, for each viewer", async () => {
-    const random = seeded(8);
+    const random = seeded(7);
     const start = Date.now() - DAY / 24;
     running.world.follow("tim", "ann");
     running.world.block("tim", "bea");
@@ -78,10 +78,9 @@ describePostsWithUsers("threads", (running) => {
     const root: Made = { name: await post(posts()), author: "ada", isOpen: true, children: [], isDead: false };
     const nodes = [root];
     for (let n = 0; n < 120; n++) {
+      const parent = oneOf(random, random() < 0.2 ? nodes.slice(-3) : nodes);
       const isRemote = random() < 0.25;
       const author = isRemote ? EVE : oneOf(random, authors);
-      const seen = nodes.filter((node) => node.isOpen || node.author === author);
-      const parent = oneOf(random, random() < 0.2 ? seen.slice(-3) : seen);
       const isOpen = random() < 0.8;
       const reply = { visibility: isOpen ? PUBLIC : FOLLOWERS, reply_to: parent.name, created_at: start + n };
       const name = isRemote ? await put(reply) : await post(posts(), { user_id: author, ...reply });

@@ -12,22 +12,13 @@ export type RelationsTo = (
   people: readonly string[],
 ) => Promise<ReadonlyMap<string, Relation> | undefined>;
 
-/**
- * Resolves to those of `people` that a person follows. Errors name the field of the request (default: `viewer_id`).
- * @throws AppError `unavailable` while the UserService is
- */
-export type FollowedAmong = (
-  follower: string,
-  people: readonly string[],
-  field?: Asking["field"],
-) => Promise<ReadonlySet<string>>;
+/** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while the UserService is */
+export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
 
 export interface RelationsDeps {
   readonly relationsTo?: RelationsTo | undefined;
   /** Default: nobody is. */
   readonly isSuspended?: ((user: string) => boolean) | undefined;
-  /** The field of the request that names the viewer. Default: `viewer_id`. */
-  readonly viewerField?: Asking["field"];
 }
 
 export const isBlocked = (relation: Relation | undefined): boolean =>
@@ -47,14 +38,15 @@ export async function relationsOf(
   return others.length === 0 ? new Map() : relationsTo?.(asking, others);
 }
 
-/** Returns dependencies for one call: each person is asked about once. */
-export function askingOnce<Deps extends RelationsDeps>(deps: Deps): Deps {
+/** Returns dependencies for one call: each person is asked about once. Errors name `field` if it is set. */
+export function askingOnce<Deps extends RelationsDeps>(deps: Deps, field?: Asking["field"]): Deps {
   const { relationsTo } = deps;
   if (relationsTo === undefined) return deps;
   const known = new Map<string, Relation>();
   const ask: RelationsTo = async (asking, people) => {
     const unknown = people.filter((person) => !known.has(person));
-    const answers = unknown.length === 0 ? known : await relationsTo(asking, unknown);
+    const answers =
+      unknown.length === 0 ? known : await relationsTo({ ...asking, field: field ?? asking.field }, unknown);
     for (const [person, relation] of answers ?? []) known.set(person, relation);
     return answers && known;
   };

@@ -111,11 +111,10 @@ async function visibleAlone<Drop extends Audience>(
   const isForFollowers = (drop: Drop): boolean =>
     !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS && drop.user_id !== "";
   const addressed = drops.filter((drop) => isOpen(drop) || isForFollowers(drop));
-  const { viewerField: field = "viewer_id" } = deps;
-  const asking = { field, user: viewer };
+  const asking = { field: "viewer_id", user: viewer } as const;
   const relations = await relationsOf(deps, asking, addressed.flatMap(peopleOf));
   const authors = [...new Set(addressed.filter(isForFollowers).map(({ user_id }) => user_id))];
-  const followed = relations || authors.length === 0 ? undefined : await deps.followedAmong(viewer, authors, field);
+  const followed = relations || authors.length === 0 ? undefined : await deps.followedAmong(viewer, authors);
   return addressed.filter((drop) => {
     if (peopleOf(drop).some((person) => isBlocked(relations?.get(person)))) return false;
     return isOpen(drop) || (relations ? relations.get(drop.user_id)?.following : followed?.has(drop.user_id));

@@ -7,14 +7,13 @@ import { readTime } from "../../kernel/paging.js";
 import { DAY } from "../../kernel/time.js";
 import type { Use } from "../../state/index.js";
 import type { DropsDeps } from "./deps.js";
-import { findDrop, presentDetails, presentTombstone, refuseWhileFull, requireKept, storedDrop } from "./drops.js";
+import { presentDetails, presentTombstone, refuseWhileFull, requireKept, storedDrop } from "./drops.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { refuseErased } from "./erased.sql.js";
 import { dropCreated, dropDeleted, dropEdited, engagementChanged } from "./events.js";
 import { createdAtOf, importedId } from "./ids.js";
 import { observePosts } from "./observe.js";
 import { type Payload, readMentions, readPayload } from "./payload.js";
-import type { StoredRemoteObject } from "./remote-drops.sql.js";
 import {
   isUri,
   readAnyDropId,
@@ -25,7 +24,7 @@ import {
   readWholeNumber,
 } from "./request.js";
 import { localDropOr } from "./uris.js";
-import { isForEverybody, judged, visibleTo } from "./visibility.js";
+import { isBetweenBlocked, isForEverybody, judged } from "./visibility.js";
 
 const MAX_RECIPIENTS = 20;
 
@@ -66,12 +65,14 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
       const parentKey = await reactions.parentKey(draft.reply_to);
-      // A remote parent that comes from now on would not count the reply.
-      const parent = parentKey === undefined ? undefined : await findParent(deps, draft);
+      const parent = await parentOf(deps, draft);
       const drop = { ...draft, reply_to_author: parent?.user_id ?? "" };
       const replied = isForEverybody(drop) ? replyOf(drop, parentKey) : undefined;
-      const isOrphan = draft.reply_to !== "" && parent === undefined;
+      const isRefused = await isBlockedFrom(deps, drop.user_id, parent);
+      // A remote parent that comes from now on would not count the reply, and nothing has been asked about its author.
+      const isOrphan = draft.reply_to !== "" && parentKey === undefined;
       const made =
+        !isRefused &&
         !isOrphan &&
         (await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
           write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied, parentKey }),
@@ -79,7 +80,7 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
           changesNothing: async () =>
             idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
         }));
-      if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, parent }) };
+      if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, isRefused }) };
       wakeRelays(replied);
       observePosts.changed("created");
       const repost = { repost_of: "", original_key: "", repost_author: "" };
@@ -107,7 +108,7 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
       const userId = readId("user_id", request.user_id);
       await refuseErased(deps, userId);
       const drop = await storedDrop(deps, dropId);
-      if (drop.user_id !== userId) throw await refusalOfOthers(deps, { drop_id: dropId, user_id: userId });
+      if (drop.user_id !== userId) throw invalid("user_id", "is not the author");
       if (drop.deleted_at === null) await remove(drop);
       // An earlier call may have ended before the last of them.
       if (drop.repost_of === "") await reactions.removeReposts(dropId);
@@ -161,30 +162,31 @@ function readCreatedAt(createdAt: number, { now, config }: DropsDeps): number {
   return createdAt;
 }
 
-type Parent = StoredDrop | (StoredRemoteObject & { readonly user_id: string; readonly repost_of?: string });
+type Parent = Pick<StoredDrop, "user_id"> & { readonly repost_author?: string };
 
-/** Resolves to the drop that is replied to, deleted or not, if the author of the reply may see it. */
-async function findParent(deps: DropsDeps, { user_id, reply_to }: Draft): Promise<Parent | undefined> {
-  const { drops, remote } = deps.store;
-  const stored = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
-  const [parent] = await visibleTo<Parent>({ ...deps, viewerField: "user_id" }, user_id, stored);
-  if (parent === undefined) await refuseErased(deps, user_id);
-  return parent;
+async function parentOf({ store }: DropsDeps, { reply_to }: Draft): Promise<Parent | undefined> {
+  if (reply_to === "") return undefined;
+  const { drops, remote } = store;
+  const parents = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
+  return parents[0];
 }
 
-interface Unmade {
-  readonly drop: NewDrop;
-  readonly key: string;
-  readonly parent: Parent | undefined;
+async function isBlockedFrom(deps: DropsDeps, user: string, parent: Parent | undefined): Promise<boolean> {
+  if (parent === undefined || deps.relationsTo === undefined) return false;
+  await refuseErased(deps, user);
+  return isBetweenBlocked(deps, { field: "user_id", user }, parent);
 }
 
-/** A request makes no drop if its key has made one, or the author may not see the drop replied to, or that is gone. */
-async function findMade({ store }: DropsDeps, { drop, key, parent }: Unmade): Promise<wire.DropDetails> {
+/** A request makes no drop if its key has made one, or the drop replied to is missing, or a block stands between. */
+async function findMade(
+  { store }: DropsDeps,
+  { drop, key, isRefused }: { readonly drop: NewDrop; readonly key: string; readonly isRefused: boolean },
+): Promise<wire.DropDetails> {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
   if (before === undefined) {
-    if (drop.reply_to === "") throw new AppError("unavailable", "idempotency_key: expired during the request");
-    if (parent?.repost_of) throw new AppError("conflict", "reply_to: the drop is a repost");
-    throw new AppError("notfound", "reply_to: there is no such drop");
+    if (isRefused) throw new AppError("notfound", "reply_to: there is no such drop");
+    if (drop.reply_to !== "") throw await lacksParent(store, drop.reply_to);
+    throw new AppError("unavailable", "idempotency_key: expired during the request");
   }
   const [made] = await store.drops.byIds([before]);
   if (made === undefined || made.deleted_at !== null)
@@ -192,16 +194,17 @@ async function findMade({ store }: DropsDeps, { drop, key, parent }: Unmade): Pr
   return presentDetails(made);
 }
 
-/** @throws AppError `notfound` if the user, who is not the author, may not see the drop */
-async function refusalOfOthers(deps: DropsDeps, change: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
-  await findDrop({ ...deps, viewerField: "user_id" }, change.drop_id, change.user_id);
-  return invalid("user_id", "is not the author");
+async function lacksParent(store: DropsDeps["store"], replyTo: string): Promise<AppError> {
+  const [parent] = isUri(replyTo) ? [] : await store.drops.byIds([replyTo]);
+  if (parent !== undefined && parent.repost_of !== "")
+    return new AppError("conflict", "reply_to: the drop is a repost");
+  return invalid("reply_to", "there is no such drop");
 }
 
 async function refusalReason(deps: DropsDeps, edit: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
   await refuseErased(deps, edit.user_id);
   const drop = await storedDrop(deps, edit.drop_id);
-  if (drop.user_id !== edit.user_id) return refusalOfOthers(deps, edit);
+  if (drop.user_id !== edit.user_id) return invalid("user_id", "is not the author");
   if (drop.deleted_at !== null) return new AppError("conflict", "drop_id: the drop is deleted");
   if (drop.repost_of !== "") return new AppError("conflict", "drop_id: the drop is a repost");
   return new AppError("conflict", `expected_revision: the drop is at revision ${drop.revision}`);

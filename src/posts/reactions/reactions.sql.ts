@@ -25,9 +25,6 @@ export function createReactionStore(db: Pick<Db, "query">) {
       if (row?.erased) throw erasedConflict("user_id");
       return row ?? { found: false, changed: false };
     },
-    /** Tells whether a reaction is, or was, made. */
-    isStored: async ({ drop_id, kind, actor_id }: ReactionKey): Promise<boolean> =>
-      (await db.query(IS_STORED, [drop_id, kind, actor_id])).length > 0,
     isActive: async ({ drop_id, kind, actor_id }: ReactionKey): Promise<boolean> =>
       (await db.query(IS_ACTIVE, [drop_id, kind, actor_id])).length > 0,
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
@@ -107,8 +104,7 @@ const reactTo = (target: string, events?: string) => ({
 
 const REACT = { local: reactTo(LOCAL_TARGET, TELL), remote: reactTo(REMOTE_TARGET) };
 
-const IS_STORED = "SELECT FROM posts.reactions WHERE drop_id = $1 AND kind = $2 AND actor_id = $3";
-const IS_ACTIVE = `${IS_STORED} AND active`;
+const IS_ACTIVE = "SELECT FROM posts.reactions WHERE drop_id = $1 AND kind = $2 AND actor_id = $3 AND active";
 
 /** BETWEEN excludes the partitions that contain none of these ids. */
 const COUNTS = `

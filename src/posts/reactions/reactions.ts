@@ -2,28 +2,30 @@ import { z } from "zod";
 import { parseJson } from "../../contracts/events.js";
 import { understood } from "../../contracts/untrusted.js";
 import type { Handler } from "../../delivery/handler.js";
-import type * as wire from "../../gen/avion/posts.js";
+import type { GetCountsRequest, GetCountsResponse } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { readId } from "../../kernel/fields.js";
 import { createBatch } from "../../kernel/sharing.js";
 import type { Use } from "../../state/index.js";
+import { storedDrop } from "../drops/drops.js";
 import { refuseErased } from "../drops/erased.sql.js";
 import { dropReacted, engagementChanged, REACTION_KINDS, type ReactionKey } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
 import { isUri, readAnyDropId, readDropId, readDropIds } from "../drops/request.js";
 import { localDropOr } from "../drops/uris.js";
+import { isBetweenBlocked } from "../drops/visibility.js";
 import type { ReactionsDeps } from "./deps.js";
 import type { ReactionStore } from "./reactions.sql.js";
-import { findTarget, refuseHidden, type Target, targetOf } from "./targets.js";
+import { findTarget, type Target } from "./targets.js";
 
 const MAX_COUNTS = 200;
 const NONE = { likes: 0, shares: 0, replies: 0 } as const;
 
 export const reactToDrops = (deps: ReactionsDeps) => ({
-  likeDrop: (request: LikeRequest) => likeDrop(deps, request),
-  unlikeDrop: (request: LikeRequest) => unlikeDrop(deps, request),
+  likeDrop: react(deps, true),
+  unlikeDrop: react(deps, false),
 
-  async getCounts(request: wire.GetCountsRequest): Promise<wire.GetCountsResponse> {
+  async getCounts(request: GetCountsRequest): Promise<GetCountsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, MAX_COUNTS);
     const stored = ids.map((id) => localDropOr(id, deps.config));
     const [local, uris] = [stored.filter((id) => !isUri(id)), stored.filter(isUri)];
@@ -36,49 +38,27 @@ export const reactToDrops = (deps: ReactionsDeps) => ({
   },
 });
 
-type LikeRequest = wire.LikeDropRequest | wire.UnlikeDropRequest;
-
-const readLike = (request: LikeRequest, { config }: ReactionsDeps) => ({
-  id: readAnyDropId("drop_id", localDropOr(request.drop_id, config)),
-  user: readId("user_id", request.user_id),
-});
-
-const likeOf = (drop_id: string, actor_id: string) => ({ drop_id, kind: "like", actor_id }) as const;
-
-async function likeDrop(deps: ReactionsDeps, request: LikeRequest): Promise<wire.LikeDropResponse> {
-  const { id, user } = readLike(request, deps);
-  const target = await findLikeable(deps, id, user);
-  if (target.deleted_at !== null) throw refusalOf(target);
-  const like = likeOf(target.key, user);
-  const told = target.isRemote ? undefined : dropReacted(like, deps.now());
-  const write = () => deps.store.reactions.like({ like, active: true, counted: engagementChanged(like), told });
-  const result = await limitedReaction(deps, like, write);
-  if (!result.found) throw refusalOf(target);
-  if (result.changed) changedLike(deps, target.isRemote, "liked");
-  return { changed: result.changed };
-}
-
-/** The statement finds a drop of this server by itself. */
-async function unlikeDrop(deps: ReactionsDeps, request: LikeRequest): Promise<wire.UnlikeDropResponse> {
-  const { id, user } = readLike(request, deps);
-  const key = isUri(id) ? (await targetOf(deps, id))?.key : id;
-  if (key) {
-    const like = likeOf(key, user);
-    const told = isUri(id) ? undefined : dropReacted(like, undefined);
-    const write = { like, active: false, counted: engagementChanged(like), told };
-    const { changed } = await deps.store.reactions.like(write);
-    if (changed) changedLike(deps, isUri(id), "unliked");
-    if (changed || (await deps.store.reactions.isStored(like))) return { changed };
-  }
-  await refuseHidden(deps, id, user);
-  return { changed: false };
-}
-
-function changedLike(deps: ReactionsDeps, isRemote: boolean, change: "liked" | "unliked"): void {
-  deps.wakeRelay("reactions");
-  if (!isRemote) deps.wakeRelay("activity");
-  observePosts.changed(change);
-}
+const react =
+  (deps: ReactionsDeps, active: boolean) =>
+  async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
+    const id = readAnyDropId("drop_id", localDropOr(request.drop_id, deps.config));
+    const actor_id = readId("user_id", request.user_id);
+    const target = isUri(id) ? await findTarget(deps, "drop_id", id) : undefined;
+    if (target && target.deleted_at !== null) return refused(target, active);
+    const reaction = { drop_id: target?.key ?? id, kind: "like", actor_id } as const;
+    const told = target === undefined ? dropReacted(reaction, active ? deps.now() : undefined) : undefined;
+    const write = () =>
+      deps.store.reactions.like({ like: reaction, active, counted: engagementChanged(reaction), told });
+    if (active) await requireUnblocked(deps, reaction, target);
+    const result = await (active ? limitedReaction(deps, reaction, write) : write());
+    if (!result.found) return refused(target ?? (await storedDrop(deps, id)), active);
+    if (result.changed) {
+      deps.wakeRelay("reactions");
+      if (told) deps.wakeRelay("activity");
+      observePosts.changed(active ? "liked" : "unliked");
+    }
+    return { changed: result.changed };
+  };
 
 /** A like or a share counts unless it changes nothing; a share is a drop, too. */
 export const limitedReaction = <Result extends { readonly changed: boolean }>(
@@ -98,17 +78,33 @@ function usesOf({ actor_id: user, kind }: ReactionKey, { limitReactions, limitDr
   return kind === "share" ? [reaction, { kind: "drops", user, limit: limitDrops }] : [reaction];
 }
 
-/** @throws AppError `notfound` if the user may not see the drop, `conflict` if the user is erased */
-const findLikeable = (deps: ReactionsDeps, id: string, user: string): Promise<Target> =>
-  findTarget({ ...deps, viewerField: "user_id" }, "drop_id", id, user).catch(async (error: unknown) => {
-    // The statement that stores a like refuses the erased by itself.
-    await refuseErased(deps, user);
-    throw error;
-  });
+/**
+ * @throws AppError `notfound` if the user and one of the drop's people block each other: a reaction that exists can be
+ * taken back
+ */
+async function requireUnblocked(
+  deps: ReactionsDeps,
+  { drop_id, actor_id }: ReactionKey,
+  target: Target | undefined,
+): Promise<void> {
+  if (deps.relationsTo === undefined && deps.isSuspended === undefined) return;
+  await refuseErased(deps, actor_id);
+  const drop = target ?? (await deps.store.drops.byId(drop_id));
+  if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))
+    throw new AppError("notfound", "drop_id: there is no such drop");
+}
 
-/** A deleted drop and a repost cannot be liked. */
-const refusalOf = ({ repost_of, deleted_at }: Target): AppError =>
-  new AppError("conflict", `drop_id: the drop is ${deleted_at === null && repost_of !== "" ? "a repost" : "deleted"}`);
+/** A deleted drop and a repost have no likes: there is nothing to take back, and none can be added. */
+function refused(
+  { repost_of, deleted_at }: Pick<Target, "repost_of" | "deleted_at">,
+  active: boolean,
+): { changed: false } {
+  if (!active) return { changed: false };
+  throw new AppError(
+    "conflict",
+    `drop_id: the drop is ${deleted_at === null && repost_of !== "" ? "a repost" : "deleted"}`,
+  );
+}
 
 const BATCH = 500;
 

@@ -1,7 +1,7 @@
 import * as wire from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { readId } from "../../kernel/fields.js";
-import { refuseWhileFull } from "../drops/drops.js";
+import { refuseWhileFull, storedDrop } from "../drops/drops.js";
 import { refuseErased } from "../drops/erased.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
@@ -12,7 +12,7 @@ import { localDropOr } from "../drops/uris.js";
 import { isForEverybody } from "../drops/visibility.js";
 import type { ReactionsDeps } from "./deps.js";
 import { limitedReaction } from "./reactions.js";
-import { findTarget, refuseHidden, type Target, targetOf } from "./targets.js";
+import { findTarget, type Target } from "./targets.js";
 
 /** A share makes a repost: a drop of its own, which lives as long as the share and its original do. */
 export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string) => ({
@@ -22,10 +22,7 @@ export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string
     const sharer = readId("user_id", request.user_id);
     refuseWhileFull(deps);
     await refuseErased(deps, sharer);
-    const original = await findShareable(
-      { ...askingOnce(deps), viewerField: "user_id" },
-      { field: "drop_id", id: dropId, sharer },
-    );
+    const original = await findShareable(askingOnce(deps, "user_id"), { field: "drop_id", id: dropId, sharer });
     const share = newShare(original, sharer, nextId(deps.now()));
     const reaction = shareOf(original.key, sharer);
     const shared = await limitedReaction(deps, reaction, () => deps.store.reposts.share(share));
@@ -42,20 +39,20 @@ export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string
     await refuseErased(deps, sharer);
     const original = await keyOfOriginal(deps, dropId);
     const share = original === undefined ? undefined : await deps.store.reposts.shareOf(original, sharer);
-    if (original === undefined || share === undefined) {
-      await refuseHidden(deps, dropId, sharer);
+    if (original === undefined || share === undefined || (!share.active && share.repostId === null))
       return { changed: false };
-    }
-    if (!share.active && share.repostId === null) return { changed: false };
     return { changed: await withdrawShare(deps, { original, sharer, repostId: share.repostId ?? undefined }) };
   },
 });
 
-/** Resolves to undefined for a drop that is deleted or unknown. */
+/** Resolves to undefined for a deleted drop. @throws AppError `notfound` */
 async function keyOfOriginal(deps: ReactionsDeps, id: string): Promise<string | undefined> {
-  if (isUri(id)) return (await targetOf(deps, id))?.key || undefined;
-  const drop = await deps.store.drops.byId(id);
-  return drop?.deleted_at === null ? drop.original_key || id : undefined;
+  if (isUri(id)) {
+    const { key, deleted_at } = await findTarget(deps, "drop_id", id);
+    return deleted_at === null ? key : undefined;
+  }
+  const drop = await storedDrop(deps, id);
+  return drop.deleted_at === null ? drop.original_key || id : undefined;
 }
 
 /** The share of an original, its repost, which has the visibility of the target, and both events. */

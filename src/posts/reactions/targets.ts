@@ -1,4 +1,4 @@
-import { AppError, codeOf } from "../../kernel/errors.js";
+import { AppError } from "../../kernel/errors.js";
 import { DAY } from "../../kernel/time.js";
 import { readReplyTo } from "../drops/addressing.js";
 import type { StoredDrop } from "../drops/drops.sql.js";
@@ -9,9 +9,7 @@ import type { Unlinked } from "./adopt.sql.js";
 import type { ReactionsDeps } from "./deps.js";
 
 /** A drop of this server, or a remote one, to which people react. */
-export interface Target
-  extends Pick<StoredDrop, "user_id" | "visibility" | "recipients" | "mentions" | "reply_to_author" | "repost_of">,
-    Pick<StoredDrop, "deleted_at"> {
+export interface Target extends Pick<StoredDrop, "user_id" | "visibility" | "recipients" | "repost_of" | "deleted_at"> {
   /** A drop id or a URI. */
   readonly id: string;
   /** The id under which it has reactions; that of a deleted remote drop may be empty. */
@@ -20,10 +18,10 @@ export interface Target
   readonly repost_author?: string;
 }
 
-/** Resolves to a drop, deleted or not, whoever may see it. */
+/** Finds a drop, deleted or not, whoever may see it. */
 export async function targetOf(deps: AdoptDeps, id: string): Promise<Target | undefined> {
   if (!isUri(id)) {
-    const drop = await deps.store.drops.byId(id);
+    const [drop] = await deps.store.drops.byIds([id]);
     return drop && { ...drop, id, key: id, isRemote: false };
   }
   const object = await deps.store.remote.get(id);
@@ -36,21 +34,8 @@ export async function targetOf(deps: AdoptDeps, id: string): Promise<Target | un
 export async function findTarget(deps: ReactionsDeps, field: string, id: string, viewer?: string): Promise<Target> {
   const target = await targetOf(deps, id);
   const shown = target === undefined ? [] : await visibleTo(deps, viewer, [target]);
-  if (shown[0] === undefined) throw noSuchDrop(field);
+  if (shown[0] === undefined) throw new AppError("notfound", `${field}: there is no such drop`);
   return shown[0];
-}
-
-/** A drop that a person may not see is answered like one that does not exist. */
-export const noSuchDrop = (field: string): AppError => new AppError("notfound", `${field}: there is no such drop`);
-
-/**
- * For a user who has never reacted to a drop. While the UserService is unavailable, taking back nothing succeeds.
- * @throws AppError `notfound` if the user may not see the drop
- */
-export async function refuseHidden(deps: ReactionsDeps, id: string, user: string): Promise<void> {
-  await findTarget({ ...deps, viewerField: "user_id" }, "drop_id", id, user).catch((error: unknown) => {
-    if (codeOf(error) !== "unavailable") throw error;
-  });
 }
 
 export interface AdoptDeps extends Pick<ReactionsDeps, "now"> {

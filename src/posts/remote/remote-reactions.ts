@@ -8,10 +8,10 @@ import { observePosts } from "../drops/observe.js";
 import { askingOnce } from "../drops/relations.js";
 import { isUri, readAnyDropId, readUri, readVisibility } from "../drops/request.js";
 import { localDropOr, urisOf } from "../drops/uris.js";
-import { isBetweenBlocked, visibleTo } from "../drops/visibility.js";
+import { isBetweenBlocked } from "../drops/visibility.js";
 import { limitedReaction } from "../reactions/reactions.js";
 import { findShareable } from "../reactions/reposts.js";
-import { noSuchDrop, type Target, targetOf } from "../reactions/targets.js";
+import { targetOf } from "../reactions/targets.js";
 import type { RemoteDeps } from "./deps.js";
 import { linkReactionNow } from "./reaction-links.js";
 import type { RemoteReaction } from "./remote-reactions.sql.js";
@@ -133,20 +133,15 @@ async function findObject(deps: RemoteDeps, reaction: NewReaction): Promise<NewR
   const target = await targetOf(deps, id);
   // A remote drop may come later.
   if (target === undefined && isUri(id)) return reaction;
-  const asking = { ...askingOnce(deps), viewerField: "actor_uri" } as const;
-  if (target === undefined || !(await isShownTo(asking, user, target))) throw noSuchDrop("object");
+  const asking = askingOnce(deps, "actor_uri");
+  if (target === undefined || (await isBetweenBlocked(asking, { field: "actor_uri", user }, target)))
+    throw new AppError("notfound", "object: there is no such drop");
   if (target.deleted_at !== null) throw new AppError("conflict", "object: the drop is deleted");
   if (kind === SHARE)
     return { ...reaction, object: (await findShareable(asking, { field: "object", id, sharer: user })).id };
   if (target.repost_of !== "") throw new AppError("conflict", "object: the drop is a repost");
   return reaction;
 }
-
-/** Nobody here knows which remote actors follow each other: between them a remote drop is hidden by a block only. */
-const isShownTo = async (deps: RemoteDeps, actor: string, target: Target): Promise<boolean> =>
-  target.isRemote
-    ? !(await isBetweenBlocked(deps, { field: "actor_uri", user: actor }, target))
-    : (await visibleTo(deps, actor, [target])).length > 0;
 
 /** @throws AppError `conflict` if the actor is gone, or the URI is that of another reaction, or deleted */
 async function put(

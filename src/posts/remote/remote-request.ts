@@ -8,7 +8,7 @@ import { KIND_NAMES, requireKept } from "../drops/drops.js";
 import { NO_PAYLOAD, readDocumentPayload } from "../drops/payload.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "../drops/request.js";
 import { isOnHostOf, localDropOr, urisOf } from "../drops/uris.js";
-import { isBetweenBlocked, visibleTo } from "../drops/visibility.js";
+import { isBetweenBlocked } from "../drops/visibility.js";
 import { keyFor } from "../reactions/targets.js";
 import { readAudience, refuseAudience } from "./audience.js";
 import type { RemoteDeps } from "./deps.js";
@@ -66,7 +66,7 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Re
   requireOnHost("actor_uri", object.actor_uri, object.uri);
   const reply_to = isDrop ? await readReply(request, deps) : "";
   const audience = isDrop ? await readAudience(request, object.actor_uri, deps) : refuseAudience(request);
-  await refuseToHidden(deps, { ...object, reply_to });
+  await refuseToBlocked(deps, { ...object, reply_to });
   const { mentions, ...payload } = isDrop ? readDocumentPayload(JSON.parse(object.document), deps.config) : NONE;
   return {
     ...object,
@@ -104,19 +104,14 @@ async function readReply(request: wire.PutRemoteObjectRequest, { config, store }
 }
 
 /**
- * Refuses a new reply to a drop of this server that the actor may not see. A stored reply is updated even if the drop
- * has been hidden since. @throws AppError `notfound`
+ * Refuses a new reply across a block. A stored drop is updated even if a block came since. @throws AppError `notfound`
  */
-async function refuseToHidden(deps: RemoteDeps, { uri, actor_uri, reply_to }: NewReply): Promise<void> {
-  if (reply_to === "" || isUri(reply_to) || actor_uri === "") return;
-  const parent = await deps.store.drops.byId(reply_to);
+async function refuseToBlocked(deps: RemoteDeps, { uri, actor_uri, reply_to }: NewReply): Promise<void> {
+  if (reply_to === "" || isUri(reply_to) || actor_uri === "" || deps.relationsTo === undefined) return;
+  const [parent] = await deps.store.drops.byIds([reply_to]);
   if (parent === undefined) return;
-  // A deleted direct drop has lost its recipients, whose answers may still be on their way.
-  const isHidden =
-    parent.deleted_at === null
-      ? (await visibleTo({ ...deps, viewerField: "actor_uri" }, actor_uri, [parent])).length === 0
-      : await isBetweenBlocked(deps, { field: "actor_uri", user: actor_uri }, parent);
-  if (isHidden && (await deps.store.remote.get(uri)) === undefined)
+  const isRefused = await isBetweenBlocked(deps, { field: "actor_uri", user: actor_uri }, parent);
+  if (isRefused && (await deps.store.remote.get(uri)) === undefined)
     throw new AppError("notfound", "reply_to: there is no such drop");
 }
 
