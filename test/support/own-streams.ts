@@ -147,8 +147,8 @@ export function checkDrops(history: OwnHistory, listening: Listening, findings: 
   for (const drop of drops.values())
     if (toldOf(drop) === "yes" && history.isAlive(drop) && !told.has(drop.drop_id) && !known.has(drop.drop_id))
       findings.lost.push(on(drop.drop_id));
-  // A list may be read anew, after a change of its members, between a deletion and its event: nothing tells of it then.
-  if (listOf(history, listening)?.stream === "of changing members") return;
+  // A page may fill a list that has no floor between a deletion and its event: nothing tells of the deletion then.
+  if (listOf(history, listening)) return;
   for (const drop of told) {
     const dead = deleted.get(drop);
     if (dead && toldOf(dead) === "yes" && !gone.has(drop)) findings.lost.push(`the deletion of ${on(drop)}`);
